@@ -1,0 +1,36 @@
+"""The configuration: one YAML file, or none, becomes a typed `Config`; a model's name becomes a provider.
+
+`load` and `loads` raise `ConfigError`, which names file, line and field of every problem. `Catalogue` says who answers
+for a model. `json_schema` describes the file, docs/configuration.md explains it. Secrets are wrapped (`Secret`) or
+read when they are needed (`api_key`), and no repr shows them.
+"""
+
+from headrace.config.credentials import CredentialError, Secret, api_key
+from headrace.config.errors import ConfigError, Problem
+from headrace.config.loader import load, loads
+from headrace.config.models import AmbiguousModel, Catalogue, ModelEntry, Resolved, UnknownModel
+from headrace.config.schema import json_schema
+from headrace.config.settings import Candidate, Config, Limits, Provider, Route, Server, Timeouts
+
+__all__ = [
+    "AmbiguousModel",
+    "Candidate",
+    "Catalogue",
+    "Config",
+    "ConfigError",
+    "CredentialError",
+    "Limits",
+    "ModelEntry",
+    "Problem",
+    "Provider",
+    "Resolved",
+    "Route",
+    "Secret",
+    "Server",
+    "Timeouts",
+    "UnknownModel",
+    "api_key",
+    "json_schema",
+    "load",
+    "loads",
+]

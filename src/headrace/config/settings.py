@@ -1,0 +1,284 @@
+"""The configuration as types: what every key is called, means, defaults to and may be.
+
+Rule: this is the only place that names keys. The reader, the published JSON Schema and the reference in
+docs/configuration.md are all derived from these Structs. `Meta(extra={"kind": ...})` names how a value is written in
+the file (see `kinds`); `extra={"internal": True}` marks a field that the file cannot set. The price is that plain
+Python types carry long annotations.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from headrace.config.credentials import Secret
+from headrace.config.errors import Problem
+
+DEFAULT_VENDORS = {"openai_chat": "openai", "anthropic": "anthropic", "llm_stream": "llm_stream", "gateway": "headrace"}
+"""The vendor of a provider that names none, by its format."""
+
+REPLAY = "replay"
+"""The reserved name of the embedded replay provider."""
+
+KIB, MIB = 1024, 1024 * 1024
+DAY = 86_400.0
+
+Seconds = Annotated[float, Meta(gt=0, le=DAY, extra={"kind": "duration"})]
+Bytes = Annotated[int, Meta(ge=1024, le=1024 * MIB, extra={"kind": "size"})]
+FormatName = Literal["openai_chat", "anthropic", "llm_stream", "gateway"]
+ProviderName = Annotated[str, Meta(extra={"kind": "provider_name"})]
+ModelName = Annotated[str, Meta(extra={"kind": "model"})]
+FileName = Annotated[str, Meta(extra={"kind": "file"})]
+
+
+class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where Headrace listens, and how it treats its callers."""
+
+    host: Annotated[
+        str,
+        Meta(description="Address to listen on. `0.0.0.0` or `::` is every interface.", extra={"kind": "host"}),
+    ] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535, description="TCP port to listen on. 0 takes any free port.")] = 8080
+    keepalive_interval: Annotated[
+        Seconds,
+        Meta(
+            description="A stream on which nothing was sent for this long gets an SSE comment. When nothing has come "
+            "from the provider yet, the response headers go out with it."
+        ),
+    ] = 15.0
+    access_log: Annotated[
+        bool,
+        Meta(
+            description="Log one line a request when it has ended: its id, provider, outcome, times, counts, and what "
+            "the caller's format could not carry. Never headers or bodies."
+        ),
+    ] = True
+
+
+class Timeouts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long Headrace waits. All are longer than zero and at most a day."""
+
+    connect: Annotated[Seconds, Meta(description="To open a connection to a provider, TLS included.")] = 2.0
+    first_token: Annotated[
+        Seconds, Meta(description="From sending the request to the first event of the provider's stream.")
+    ] = 20.0
+    request: Annotated[Seconds, Meta(description="A whole request that is not streamed.")] = 120.0
+    idle_stream: Annotated[Seconds, Meta(description="The largest gap between two events of a stream.")] = 30.0
+    slow_consumer: Annotated[
+        Seconds,
+        Meta(description="A caller that makes no room in its buffer for this long gets `consumer_too_slow`."),
+    ] = 30.0
+    request_body: Annotated[Seconds, Meta(description="For a caller to send its whole request body.")] = 30.0
+    request_head: Annotated[Seconds, Meta(description="For a caller to send its request line and headers.")] = 10.0
+
+
+PROVIDER_TIMEOUTS = ("connect", "first_token", "request", "idle_stream", "slow_consumer")
+"""The timeouts that a provider may set for itself; the others are over before a provider is chosen."""
+
+
+class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds on what Headrace accepts and holds in memory."""
+
+    body_bytes: Annotated[Bytes, Meta(description="A caller's request body. Beyond it: 413.")] = 32 * MIB
+    head_bytes: Annotated[
+        Bytes, Meta(description="Request line and headers of a request, status line and headers of a response.")
+    ] = 64 * KIB
+    frame_bytes: Annotated[
+        Bytes, Meta(description="One frame of a stream (an SSE event, an NDJSON line, an array element).")
+    ] = 8 * MIB
+    stream_buffer_bytes: Annotated[
+        Bytes,
+        Meta(
+            description="What waits for one slow caller. When it is full, reading from the provider pauses until there "
+            "is room."
+        ),
+    ] = 256 * KIB
+
+
+class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A service that answers for models: where it is, which format it speaks, how to authenticate."""
+
+    format: Annotated[FormatName, Meta(description="The format that the provider speaks.")]
+    base_url: Annotated[
+        str,
+        Meta(
+            description="Address of the provider, `http://` or `https://`. The format's path is appended to it "
+            "(`openai_chat`: `/chat/completions`, `anthropic`: `/v1/messages`), so an OpenAI address ends in `/v1` and "
+            "an Anthropic address does not. A slash at the end makes no difference.",
+            extra={"kind": "base_url"},
+        ),
+    ]
+    vendor: Annotated[
+        str,
+        Meta(
+            description="Whose dialect it is: the NAME in a request's `extensions` under `vendor:NAME`. Default by "
+            "format: " + ", ".join(f"`{name}`: `{vendor}`" for name, vendor in DEFAULT_VENDORS.items()) + ".",
+            extra={"kind": "word"},
+        ),
+    ] = ""
+    api_key: Annotated[
+        Secret | None,
+        Meta(
+            description="The key, as one reference: `${OPENAI_API_KEY}`. The key itself is refused. At most one of "
+            "`api_key`, `api_key_env` and `api_key_file`; none for a provider without authentication.",
+            extra={"kind": "secret"},
+        ),
+    ] = None
+    api_key_env: Annotated[
+        str | None,
+        Meta(description="Name of the environment variable that holds the key.", extra={"kind": "variable"}),
+    ] = None
+    api_key_file: Annotated[
+        FileName | None,
+        Meta(
+            description="File that holds the key and nothing else; relative to the configuration file. Read anew "
+            "whenever the key is needed, so it can be changed without a restart."
+        ),
+    ] = None
+    headers: Annotated[
+        dict[
+            Annotated[str, Meta(extra={"kind": "header_name"})],
+            Annotated[str, Meta(extra={"kind": "header_value"})],
+        ],
+        Meta(
+            description="Headers to send with every request. The value of one that usually carries a secret "
+            "(`authorization`, `cookie`, names with `key`, `token`, `auth`, `secret`, `password`) has to come from a "
+            "reference: `Bearer ${TOKEN}`."
+        ),
+    ] = field(default_factory=dict)
+    models: Annotated[
+        list[Annotated[str, Meta(extra={"kind": "claim"})]],
+        Meta(
+            description="Models that a caller may name without the provider. `*` at the end stands for any rest: "
+            "`llama-*`."
+        ),
+    ] = field(default_factory=list)
+    timeouts: Annotated[
+        Timeouts | None,
+        Meta(
+            description="Timeouts of this provider where they differ from the `timeouts` of all: "
+            + ", ".join(f"`{name}`" for name in PROVIDER_TIMEOUTS)
+            + ".",
+            extra={"keys": PROVIDER_TIMEOUTS},
+        ),
+    ] = None
+    proxy: Annotated[
+        str | None,
+        Meta(
+            description="HTTP proxy to reach the provider through, before HTTP_PROXY, HTTPS_PROXY and NO_PROXY of the "
+            "environment. Credentials in it have to come from a reference: `http://${USER}:${PASSWORD}@proxy:3128`.",
+            extra={"kind": "proxy"},
+        ),
+    ] = None
+    ca_file: Annotated[
+        FileName | None,
+        Meta(
+            description="PEM file of the certificate authorities to trust instead of the system's; relative to the "
+            "configuration file."
+        ),
+    ] = None
+    verify: Annotated[bool, Meta(description="Check the provider's TLS certificate.")] = True
+    path: Annotated[
+        str | None,
+        Meta(
+            description="Path to append to `base_url` instead of the format's own; may hold a query "
+            "(`?api-version=...`).",
+            extra={"kind": "url_path"},
+        ),
+    ] = None
+    quirks: Annotated[
+        dict[Annotated[str, Meta(extra={"kind": "word"})], Annotated[bool | str, Meta(extra={"kind": "flag"})]],
+        Meta(
+            description="Flags of the format for a provider that departs from it, `done_marker: false` for example. "
+            "The format decides which there are."
+        ),
+    ] = field(default_factory=dict)
+    embedded: Annotated[
+        bool,
+        Meta(
+            description="Served by this process itself, at an address that is known only when it has started "
+            "(`base_url` is empty until then).",
+            extra={"internal": True},
+        ),
+    ] = False
+
+    def __post_init__(self) -> None:
+        if not self.vendor:
+            msgspec.structs.force_setattr(self, "vendor", DEFAULT_VENDORS[self.format])
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """The fields as they may be shown: header values, proxy credentials and queries are blotted out."""
+        shown: list[tuple[str, Any]] = []
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if name == "headers":
+                value = dict.fromkeys(value, "***")
+            elif name == "proxy" and value and "@" in value:
+                parts = urlsplit(value)
+                value = parts._replace(netloc="***@" + parts.netloc.rpartition("@")[2]).geturl()
+            elif name == "path" and value and "?" in value:
+                value = value.partition("?")[0] + "?***"
+            shown.append((name, value))
+        return shown
+
+    def __repr__(self) -> str:
+        return f"Provider({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+
+class Candidate(Struct, frozen=True, forbid_unknown_fields=True):
+    """One model of one provider. May be written as one string, `provider/model`."""
+
+    provider: Annotated[ProviderName, Meta(description="Name of the provider.")]
+    model: Annotated[ModelName, Meta(description="Name of the model, as the provider knows it.")]
+
+
+class Route(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A name that callers use for a model, and who answers to it."""
+
+    candidates: Annotated[
+        list[Annotated[Candidate, Meta(extra={"kind": "candidate"})]],
+        Meta(
+            min_length=1,
+            description='Who may answer, in order of preference, each as "provider/model" or as '
+            "`{provider: ..., model: ...}`. The first one is used.",
+        ),
+    ]
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Configuration of Headrace: providers, routes, limits, timeouts."""
+
+    server: Annotated[Server, Meta(description="Where Headrace listens.")] = Server()
+    providers: Annotated[
+        dict[ProviderName, Provider],
+        Meta(
+            description="The providers, by the name that callers write before the slash in `provider/model`. Letters, "
+            f"digits, `.`, `_` and `-`; `{REPLAY}` is taken by the embedded provider."
+        ),
+    ] = field(default_factory=dict)
+    routes: Annotated[
+        dict[Annotated[str, Meta(extra={"kind": "model"})], Route],
+        Meta(description="The routes, by the model name that callers use."),
+    ] = field(default_factory=dict)
+    default_route: Annotated[
+        str | None,
+        Meta(
+            description="Route for requests that name no model. Without it they are refused.", extra={"kind": "model"}
+        ),
+    ] = None
+    limits: Annotated[Limits, Meta(description="Bounds on sizes.")] = Limits()
+    timeouts: Annotated[Timeouts, Meta(description="How long to wait.")] = Timeouts()
+    environment_providers: Annotated[
+        bool,
+        Meta(
+            description="Add the providers whose usual variables are in the environment, unless a provider of that "
+            "name is in the file."
+        ),
+    ] = True
+    warnings: Annotated[
+        tuple[Problem, ...],
+        Meta(description="What may be a mistake and does not stop the start.", extra={"internal": True}),
+    ] = ()
