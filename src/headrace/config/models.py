@@ -111,7 +111,8 @@ class Catalogue:
         for name, provider in self._providers.items():
             models = replay_streams if name == REPLAY and provider.embedded else provider.models
             exact = (model for model in dict.fromkeys(models) if not model.endswith("*"))
-            entries += [ModelEntry(f"{name}/{model}", name, provider.vendor) for model in exact]
+            owner = "headrace" if provider.embedded else provider.vendor
+            entries += [ModelEntry(f"{name}/{model}", name, owner) for model in exact]
         return entries
 
     def _suggestions(self, name: str) -> tuple[str, ...]:

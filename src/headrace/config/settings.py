@@ -196,6 +196,20 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "The format decides which there are."
         ),
     ] = field(default_factory=dict)
+    malformed: Annotated[
+        Literal["fail", "skip"],
+        Meta(
+            description="What to do with a frame of the provider's stream that its format does not allow (broken JSON, "
+            "for instance): end the stream with an error, or leave the frame out, count it in the log record and go on."
+        ),
+    ] = "fail"
+    pings_count: Annotated[
+        bool,
+        Meta(
+            description="Whether the provider's pings and comments count as progress for `timeouts.idle_stream`. By "
+            "default they do not: a provider can ping for hours and say nothing."
+        ),
+    ] = False
     embedded: Annotated[
         bool,
         Meta(

@@ -1,0 +1,263 @@
+"""Runs one engine stream between an ASGI `send` and the upstream HTTP client.
+
+The rule of the hot path: bytes that one read brought from the provider go to the caller in the same call, without a
+task, a queue or a wake-up between. ASGI's `send` is a coroutine; the driver steps it itself. As long as the server can
+take the bytes it finishes without suspending; when it suspends, the caller's buffer is full: a task then carries it on,
+and the engine, told that the caller is blocked, stops reading from the provider until it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import types
+from collections.abc import Awaitable, Callable, Generator, MutableMapping, Sequence
+from typing import Any
+
+from headrace import engine
+from headrace.model.errors import ErrorCode, ErrorInfo
+from headrace.upstream import Client, Exchange, Headers, HttpRequest, UpstreamError
+
+logger = logging.getLogger("headrace.serve")
+
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+
+_UPSTREAM_CODES: dict[str, ErrorCode] = {
+    # kinds of failure of the HTTP client that are not simply an unreachable provider
+    "connect_timeout": ErrorCode.TIMEOUT,
+}
+
+
+def upstream_error(error: UpstreamError, provider: str) -> ErrorInfo:
+    """What failed below the provider's format, in the gateway's words."""
+    return ErrorInfo(
+        code=_UPSTREAM_CODES.get(error.kind, ErrorCode.PROVIDER_UNAVAILABLE),
+        type=f"upstream_{error.kind}",
+        message=f"{provider}: {error.message}",
+        provider=provider,
+    )
+
+
+class Call:
+    """What a candidate's request needs beyond the request itself."""
+
+    __slots__ = ("client", "connect_timeout", "provider", "proxy", "request")
+
+    def __init__(
+        self, provider: str, client: Client, request: HttpRequest, connect_timeout: float, proxy: str | None
+    ) -> None:
+        self.provider = provider
+        self.client = client
+        self.request = request
+        self.connect_timeout = connect_timeout
+        self.proxy = proxy
+
+
+class StreamDriver:
+    """One request in flight. Also the upstream client's ResponseHandler.
+
+    `headers` go out with every head this driver sends; `settled` is called once with the outcome; `abort` cuts the
+    caller's connection at once (None where the server offers no way).
+    """
+
+    __slots__ = (
+        "_abort_caller",
+        "_calls",
+        "_exchange",
+        "_finished",
+        "_head",
+        "_headers",
+        "_loop",
+        "_provider",
+        "_send",
+        "_settled",
+        "_writing",
+        "stream",
+    )
+
+    def __init__(
+        self,
+        stream: engine.Stream,
+        calls: Sequence[Call],
+        send: Send,
+        *,
+        headers: list[tuple[bytes, bytes]],
+        settled: Callable[[engine.Outcome], None],
+        abort: Callable[[], None] | None,
+    ) -> None:
+        self.stream = stream
+        self._calls = calls
+        self._send = send
+        self._headers = headers
+        self._settled = settled
+        self._abort_caller = abort
+        self._loop = asyncio.get_running_loop()
+        self._exchange: Exchange | None = None
+        self._provider = ""
+        self._head: Message | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._finished = False
+
+    # --- the life of the request, called by the application -------------------------------------------------------
+
+    def begin(self) -> None:
+        self.stream.begin(self._loop.time())
+        self._pump()
+
+    def caller_gone(self) -> None:
+        """The caller's connection is closed. Harmless after the end."""
+        if not self.stream.done:
+            self.stream.caller_gone(self._loop.time())
+            self._pump()
+        if self._writing is not None:
+            self._writing.cancel()
+
+    def cancel(self, code: ErrorCode, message: str) -> None:
+        """End the stream with an error in the caller's format."""
+        self.stream.cancel(self._loop.time(), code, message)
+        self._pump()
+
+    def tick(self, now: float) -> None:
+        """A deadline of the stream has passed."""
+        self.stream.tick(now)
+        self._pump()
+        if self.stream.done and self._writing is not None and self._abort_caller is not None:
+            # The caller has not read for so long that the stream was given up; what is left cannot be delivered.
+            self._abort_caller()
+
+    # --- ResponseHandler: what the upstream client reports ---------------------------------------------------------
+
+    def response_started(self, status: int, headers: Headers) -> None:
+        self.stream.upstream_headers(status, dict(headers), self._loop.time())
+        self._pump()
+
+    def data_received(self, data: bytes) -> None:
+        self.stream.upstream_data(data, self._loop.time())
+        self._pump()
+
+    def response_ended(self) -> None:
+        self._exchange = None
+        self.stream.upstream_ended(self._loop.time())
+        self._pump()
+
+    def response_failed(self, error: UpstreamError) -> None:
+        self._exchange = None
+        self.stream.upstream_failed(upstream_error(error, self._provider), self._loop.time())
+        self._pump()
+
+    # --- the engine's wishes ---------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Obey the engine's commands and hand its bytes to the server until it has neither."""
+        stream = self.stream
+        while True:
+            commands = stream.commands()
+            for command in commands:
+                self._obey(command)
+            data = stream.data_to_send()
+            if data:
+                self._write_body(data)
+            elif not commands:
+                return
+
+    def _obey(self, command: engine.Command) -> None:
+        if isinstance(command, engine.Connect):
+            call = self._calls[command.candidate]
+            self._provider = call.provider
+            self._exchange = call.client.send(
+                call.request, self, connect_timeout=call.connect_timeout, proxy=call.proxy
+            )
+        elif isinstance(command, engine.SendHead):
+            self._head = {
+                "type": "http.response.start",
+                "status": command.status,
+                "headers": [
+                    (b"content-type", command.content_type.encode("ascii")),
+                    *((name.encode("ascii"), value.encode("latin-1")) for name, value in command.headers),
+                    *self._headers,
+                ],
+            }
+        elif isinstance(command, engine.Finish):
+            self._finish()
+        elif isinstance(command, engine.Settle):
+            self._settled(command.outcome)
+        elif self._exchange is not None:
+            self._control[type(command)](self._exchange)
+            if isinstance(command, engine.Abort):
+                self._exchange = None
+
+    _control: dict[type, Callable[[Exchange], None]] = {
+        engine.Abort: Exchange.abort,
+        engine.Pause: Exchange.pause_reading,
+        engine.Resume: Exchange.resume_reading,
+    }
+
+    def _write_body(self, data: bytes) -> None:
+        self._flush_head()
+        self._write({"type": "http.response.body", "body": data, "more_body": True})
+
+    def _finish(self) -> None:
+        self._finished = True
+        self._flush_head()
+        self._write({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _flush_head(self) -> None:
+        head, self._head = self._head, None
+        if head is not None:
+            self._write(head)
+
+    def _write(self, message: Message) -> None:
+        """Give one ASGI message to the server; where it cannot take it now, a task sees it through."""
+        if self._writing is not None:
+            # Only heads and ends come here: the engine gives no bytes while the caller is blocked.
+            self._writing = self._loop.create_task(_after(self._writing, self._send, message))
+            self._writing.add_done_callback(self._written)
+            return
+        coroutine = self._send(message).__await__()
+        try:
+            waiter = coroutine.send(None)
+        except StopIteration:
+            return
+        except Exception as error:
+            self._lost_caller(error)
+            return
+        self._writing = self._loop.create_task(_carry_on(coroutine, waiter))
+        self._writing.add_done_callback(self._written)
+        self.stream.caller_blocked(self._loop.time())
+
+    def _written(self, task: asyncio.Task[None]) -> None:
+        if task is not self._writing:
+            return
+        self._writing = None
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            self._lost_caller(error)
+            return
+        if not self._finished:
+            self.stream.caller_ready(self._loop.time())
+            self._pump()
+
+    def _lost_caller(self, error: BaseException) -> None:
+        """ASGI servers may raise from `send` when the caller has gone (spec 2.4); it means nothing worse."""
+        if not isinstance(error, OSError):
+            logger.warning("sending to the caller failed: %s", type(error).__name__)
+        self._loop.call_soon(self.caller_gone)
+
+
+async def _carry_on(coroutine: Generator[Any, Any, None], waiter: Any) -> None:
+    """Carry on a coroutine that has been stepped until it suspended on `waiter`, now inside a task."""
+    await _resumed(coroutine, waiter)
+
+
+@types.coroutine
+def _resumed(coroutine: Generator[Any, Any, None], waiter: Any) -> Generator[Any, Any, None]:
+    yield waiter
+    yield from coroutine
+
+
+async def _after(previous: asyncio.Task[None], send: Send, message: Message) -> None:
+    await previous
+    await send(message)

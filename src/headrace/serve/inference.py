@@ -1,0 +1,218 @@
+"""The inference paths: one HTTP request from its headers to its settled end.
+
+Everything that can be wrong with a request is found before the provider is asked, and answered with a 4xx whose body
+is in the caller's format. After that the stream is the driver's; this coroutine only waits for the caller to leave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from headrace import engine
+from headrace.formats import Format
+from headrace.model.errors import ErrorCode, ErrorInfo, GatewayError, InvalidRequest
+from headrace.serve.driver import Message, Send, StreamDriver
+from headrace.serve.negotiation import NATIVE, Negotiated, negotiate, request_format
+from headrace.serve.records import record
+from headrace.serve.runtime import Runtime
+from headrace.serve.ticker import Ticker
+from headrace.upstream import TraceContext
+
+logger = logging.getLogger("headrace.serve")
+
+Receive = Callable[[], Awaitable[Message]]
+
+STREAM_HEADERS = [
+    # intermediaries must neither store, transform (compress) nor collect a stream (DOSSIER 14.3, P-08)
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class CallerLeft(Exception):
+    """The caller closed the connection while its request was still being read."""
+
+
+class Inference:
+    """Handles POST on the inference paths. One instance a process."""
+
+    def __init__(self, runtime: Runtime, ticker: Ticker) -> None:
+        self.runtime = runtime
+        self.ticker = ticker
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        headers = _headers(scope)
+        answer = NATIVE[scope["path"]]
+        request_id = _request_id(headers)
+        trace = _trace(headers)
+        common = [
+            (b"x-request-id", request_id.encode("latin-1")),
+            (b"traceparent", trace.traceparent.encode("ascii")),
+        ]
+        try:
+            answer = request_format(scope["path"], headers.get("content-type"))
+            negotiated = negotiate(answer, headers.get("accept"))
+            answer = negotiated.answer
+            body = await self._read_body(headers, receive)
+            driver = self._open(scope, send, negotiated, body, request_id, trace, headers, common)
+        except CallerLeft:
+            return
+        except GatewayError as error:
+            await send_error(send, answer, error.info, common)
+            return
+        except Exception as error:
+            # A fault of ours. The message may hold the caller's text, so only its kind and place are logged.
+            place = "".join(traceback.format_tb(error.__traceback__))
+            logger.error("request %s failed: %s\n%s", request_id, type(error).__name__, place)
+            await send_error(send, answer, INTERNAL, common)
+            return
+        await self._run(driver, receive)
+
+    async def _read_body(self, headers: Mapping[str, str], receive: Receive) -> bytes:
+        limit = self.runtime.config.limits.body_bytes
+        announced = headers.get("content-length", "")
+        if announced.isdigit() and int(announced) > limit:
+            raise _too_large(limit)
+        seconds = self.runtime.config.timeouts.request_body
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise CallerLeft
+                    piece = message.get("body", b"")
+                    size += len(piece)
+                    if size > limit:
+                        raise _too_large(limit)
+                    pieces.append(piece)
+                    if not message.get("more_body", False):
+                        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        except TimeoutError:
+            raise InvalidRequest(
+                f"The request body did not arrive within {seconds:g} s", status=408, type="request_timeout"
+            ) from None
+
+    def _open(
+        self,
+        scope: Mapping[str, Any],
+        send: Send,
+        negotiated: Negotiated,
+        body: bytes,
+        request_id: str,
+        trace: TraceContext,
+        headers: Mapping[str, str],
+        common: list[tuple[bytes, bytes]],
+    ) -> StreamDriver:
+        """Read, plan, and make the driver. Raises GatewayError."""
+        runtime = self.runtime
+        request = negotiated.request.read_request(body)
+        prepared = runtime.prepare(request, negotiated.answer, trace=trace, forwarded=headers)
+        caller = engine.Caller(
+            format=negotiated.answer,
+            framing=negotiated.framing,
+            stream=request.stream,
+            writer_options=runtime.writer_options(
+                request,
+                prepared,
+                negotiated.answer,
+                request_id=request.request_id or request_id,
+                created=int(time.time()),  # noqa: TID251  # a timestamp for the caller, not a duration
+            ),
+        )
+        stream = engine.Stream(
+            caller=caller,
+            candidates=[prepared.upstream],
+            limits=runtime.limits,
+            timeouts=prepared.timeouts,
+        )
+
+        def settled(outcome: engine.Outcome) -> None:
+            self.ticker.remove(driver)
+            record(outcome, request_id=request_id, trace=trace, path=scope["path"], stream=request.stream)
+
+        driver = StreamDriver(
+            stream,
+            [prepared.call],
+            send,
+            headers=[*(STREAM_HEADERS if request.stream else ()), *common],
+            settled=settled,
+            abort=(scope.get("extensions") or {}).get("headrace.abort"),
+        )
+        return driver
+
+    async def _run(self, driver: StreamDriver, receive: Receive) -> None:
+        """Start the stream and wait until it is answered or its caller has gone: `receive` tells of both."""
+        self.ticker.add(driver)
+        try:
+            driver.begin()
+            while (await receive())["type"] != "http.disconnect":
+                pass
+        except asyncio.CancelledError:
+            driver.cancel(ErrorCode.CANCELLED, "The gateway is shutting down")
+            raise
+        finally:
+            driver.caller_gone()
+            self.ticker.remove(driver)
+
+
+INTERNAL = ErrorInfo(
+    code=ErrorCode.INTERNAL_ERROR,
+    type="internal_error",
+    message="The gateway failed on this request. Its log holds the details under the x-request-id of this answer",
+)
+
+
+async def send_error(send: Send, answer: Format, info: ErrorInfo, headers: list[tuple[bytes, bytes]]) -> None:
+    """A whole error answer in the caller's format."""
+    body = answer.write_error(info)
+    extra = [] if info.retry_after is None else [(b"retry-after", b"%d" % max(1, round(info.retry_after)))]
+    await send(
+        {
+            "type": "http.response.start",
+            "status": answer.error_status(info),
+            "headers": [
+                (b"content-type", b"application/json"),
+                (b"content-length", b"%d" % len(body)),
+                *extra,
+                *headers,
+            ],
+        }
+    )
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _headers(scope: Mapping[str, Any]) -> dict[str, str]:
+    """Lower-case names; repeated headers joined with commas (RFC 9110, 5.2)."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
+def _request_id(headers: Mapping[str, str]) -> str:
+    """The caller's x-request-id where it is a sane token, else one of ours."""
+    given = headers.get("x-request-id", "")
+    if 0 < len(given) <= 128 and given.isascii() and given.isprintable() and " " not in given:
+        return given
+    return f"req_{secrets.token_hex(12)}"
+
+
+def _trace(headers: Mapping[str, str]) -> TraceContext:
+    return TraceContext.parse(headers.get("traceparent", ""), headers.get("tracestate", "")) or TraceContext.new()
+
+
+def _too_large(limit: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"The request body is larger than the limit of {limit} bytes (limits.body_bytes)",
+        status=413,
+        type="request_too_large",
+    )

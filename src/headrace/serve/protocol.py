@@ -1,0 +1,127 @@
+"""uvicorn's HTTP/1.1 protocol with bounds on the request's head, JSON refusals, and a way to cut a connection.
+
+uvicorn leaves the size and the duration of a request's head unbounded, answers broken HTTP in plain text, and ASGI has
+no word for "drop this caller now". All three are added around the public callbacks of its httptools protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+_REFUSALS = {
+    # status: (reason phrase, type, message)
+    400: ("Bad Request", "invalid_http", "The request is not valid HTTP/1.1"),
+    408: ("Request Timeout", "request_timeout", "The request's headers did not arrive in time (timeouts.request_head)"),
+    431: (
+        "Request Header Fields Too Large",
+        "head_too_large",
+        "The request line and headers are larger than the limit (limits.head_bytes)",
+    ),
+}
+
+
+class GatewayProtocol(HttpToolsProtocol):
+    """One caller's connection. Bounds are class attributes, set by `bounded`."""
+
+    head_bytes: ClassVar[int] = 64 * 1024
+    head_seconds: ClassVar[float] = 10.0
+
+    _awaiting_head = True
+    _head_size = 0
+    _head_timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def bounded(cls, *, head_bytes: int, head_seconds: float) -> type[GatewayProtocol]:
+        """A protocol class with these bounds."""
+        return type("BoundedProtocol", (cls,), {"head_bytes": head_bytes, "head_seconds": head_seconds})
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        # The clock of the first request starts with the connection; that of later ones with their first byte, as the
+        # time between requests is the keep-alive timeout's.
+        self._arm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._awaiting_head:
+            self._arm()
+            self._head_size += len(data)
+        super().data_received(data)
+        if self._awaiting_head and self._head_size > self.head_bytes:
+            self._refuse(431)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {"headrace.abort": self.transport.abort}  # type: ignore[dict-item]  # one of ours
+
+    def on_headers_complete(self) -> None:
+        self._awaiting_head = False
+        self._head_size = 0
+        self._disarm()
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size <= self.head_bytes:
+            super().on_headers_complete()
+            return
+        app, self.app = self.app, _refuse_head
+        try:
+            super().on_headers_complete()
+        finally:
+            self.app = app
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._awaiting_head = True
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400)
+
+    def _arm(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.head_seconds, self._head_late)
+
+    def _disarm(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_late(self) -> None:
+        self._head_timer = None
+        if self._head_size:
+            self._refuse(408)
+        else:
+            self.transport.close()  # nothing was asked, so there is nothing to answer
+
+    def _refuse(self, status: int) -> None:
+        """Answer below ASGI, where there is no request yet that an application could answer, and close."""
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or self.cycle.response_complete:
+            phrase = _REFUSALS[status][0]
+            body = _refusal_body(status)
+            head = (
+                f"HTTP/1.1 {status} {phrase}\r\ncontent-type: application/json\r\n"
+                f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode("ascii") + body)
+        self.transport.close()
+
+
+def _refusal_body(status: int) -> bytes:
+    """No format is known yet; this shape is the gateway's and OpenAI's in one."""
+    _, kind, message = _REFUSALS[status]
+    error = {"code": "invalid_request", "message": message, "type": kind, "retryable": False}
+    return json.dumps({"error": error}).encode("ascii")
+
+
+async def _refuse_head(scope: Any, receive: Any, send: Any) -> None:
+    body = _refusal_body(431)
+    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": 431, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

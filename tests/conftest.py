@@ -1,0 +1,40 @@
+"""Servers shared by all tests that need a live gateway. Imported only by those, so that a codec's tests start fast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from headrace.tape import ReplayServer
+    from tests.live import LiveGateway, LoopThread
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[LoopThread]:
+    from tests.live import LoopThread
+
+    thread = LoopThread()
+    yield thread
+    thread.close()
+
+
+@pytest.fixture(scope="session")
+def replay(servers: LoopThread) -> Iterator[ReplayServer]:
+    """The scripted streams, as a provider that speaks all formats."""
+    from headrace.tape import Library
+    from tests.live import live_replay
+
+    with live_replay(servers, Library.builtin()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gateway(servers: LoopThread, replay: ReplayServer) -> Iterator[LiveGateway]:
+    """A gateway with the providers of `tests.live.PROVIDERS`, all of them `replay`."""
+    from tests.live import gateway_config, live_gateway
+
+    with live_gateway(servers, gateway_config(replay.base_url)) as live:
+        yield live
