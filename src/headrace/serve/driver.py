@@ -39,6 +39,15 @@ def upstream_error(error: UpstreamError, provider: str) -> ErrorInfo:
     )
 
 
+def _unusable(provider: str, error: Exception) -> ErrorInfo:
+    return ErrorInfo(
+        code=ErrorCode.INTERNAL_ERROR,
+        type="misconfigured_provider",
+        message=f"{provider}: the request could not be sent: {error}",
+        provider=provider,
+    )
+
+
 class Call:
     """What a candidate's request needs beyond the request itself."""
 
@@ -165,9 +174,13 @@ class StreamDriver:
         if isinstance(command, engine.Connect):
             call = self._calls[command.candidate]
             self._provider = call.provider
-            self._exchange = call.client.send(
-                call.request, self, connect_timeout=call.connect_timeout, proxy=call.proxy
-            )
+            try:
+                self._exchange = call.client.send(
+                    call.request, self, connect_timeout=call.connect_timeout, proxy=call.proxy
+                )
+            except (ValueError, RuntimeError) as error:
+                # A header, address or proxy of the configuration that cannot be used; its message shows no secret.
+                self.stream.upstream_failed(_unusable(call.provider, error), self._loop.time())
         elif isinstance(command, engine.SendHead):
             self._head = {
                 "type": "http.response.start",
@@ -183,15 +196,13 @@ class StreamDriver:
         elif isinstance(command, engine.Settle):
             self._settled(command.outcome)
         elif self._exchange is not None:
-            self._control[type(command)](self._exchange)
-            if isinstance(command, engine.Abort):
+            if isinstance(command, engine.Pause):
+                self._exchange.pause_reading()
+            elif isinstance(command, engine.Resume):
+                self._exchange.resume_reading()
+            elif isinstance(command, engine.Abort):
+                self._exchange.abort()
                 self._exchange = None
-
-    _control: dict[type, Callable[[Exchange], None]] = {
-        engine.Abort: Exchange.abort,
-        engine.Pause: Exchange.pause_reading,
-        engine.Resume: Exchange.resume_reading,
-    }
 
     def _write_body(self, data: bytes) -> None:
         self._flush_head()

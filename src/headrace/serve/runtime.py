@@ -30,6 +30,10 @@ from headrace.tape import Library, ReplayServer
 from headrace.upstream import Client, HttpRequest, TraceContext, tls_context
 
 
+IDLE_CONNECTIONS = 1024
+"""Connections kept open to one provider when nothing is asked: many streams that end together often start together."""
+
+
 class Prepared:
     """One request, ready to run: the engine's view of the provider, the call to make, and what could not be said."""
 
@@ -214,5 +218,5 @@ class Runtime:
         client = self._clients.get(key)
         if client is None:
             context = tls_context(ca_file=provider.ca_file, verify=provider.verify)
-            client = self._clients[key] = Client(ssl_context=context, env=self._env)
+            client = self._clients[key] = Client(max_idle_per_origin=IDLE_CONNECTIONS, ssl_context=context, env=self._env)
         return client
