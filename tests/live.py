@@ -73,8 +73,8 @@ class LiveGateway:
         return server, serving
 
     def stop(self) -> None:
+        self._server.config.timeout_graceful_shutdown = 1  # streams that a test left open are of no interest
         self._server.should_exit = True
-        self._server.force_exit = True
         asyncio.run_coroutine_threadsafe(_wait(self._serving), self._thread.loop).result(START_SECONDS)
 
 

@@ -95,7 +95,12 @@ BAD: dict[str, Any] = {
     ),
     "number out of range": (lambda c: changed(c)[:-1] + b',"temperature":1e999,"parameters":{"top_p":1e999}}', ""),
     "tools a string": (lambda c: changed(c, tools="all"), "tools"),
-    "tool without name": (lambda c: changed(c, tools=[{"type": "function", "function": {}}]), "tools[0]"),
+    "tool without name": (
+        lambda c: changed(
+            c, tools=[{"input_schema": {}} if c == "anthropic" else {"type": "function", "function": {}}]
+        ),
+        "tools[0]",
+    ),
 }
 
 

@@ -81,6 +81,8 @@ class ReaderOptions:
     origin None and read only the fields that matter (faster)."""
     tools: tuple[str, ...] = ()
     """Names of the tools that the request declared."""
+    vendor: str = ""
+    """The provider's vendor, in whose name signatures and unknown fields travel; "": the format's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,5 +165,7 @@ class Format:
     """The body of an HTTP error in this format; the status is `ErrorInfo.http_status`."""
     error_status: Callable[[ErrorInfo], int] = lambda info: info.http_status
     """HTTP status of an error in this format, where the vendor has its own convention (Anthropic's 529)."""
+    forwarded_headers: tuple[str, ...] = ()
+    """Headers of a caller (lower-case) that a provider of this format may see ("anthropic-beta")."""
     framing_options: Mapping[str, Any] = field(default_factory=dict)
     """Keyword options for the decoder of its provider's stream (dialects that need them)."""

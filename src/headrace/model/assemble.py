@@ -65,23 +65,6 @@ class Assembler:
         self._end: ev.End | None = None
         self.error: ErrorInfo | None = None
         """Set when the stream ended in an error; the response then holds what had come before it."""
-        self._steps = {
-            ev.Start: self._on_start,
-            ev.BlockStart: self._on_block_start,
-            ev.TextDelta: self._on_text,
-            ev.RefusalDelta: self._on_text,
-            ev.ReasoningDelta: self._on_reasoning,
-            ev.SignatureDelta: self._on_signature,
-            ev.ToolDelta: self._on_tool,
-            ev.MediaDelta: self._on_media,
-            ev.OpaqueDelta: self._on_opaque_delta,
-            ev.CitationDelta: self._on_citation,
-            ev.BlockStop: self._on_block_stop,
-            ev.UsageReport: self._on_usage,
-            ev.Finish: self._on_finish,
-            ev.Error: self._on_error,
-            ev.End: self._on_end,
-        }
 
     @property
     def ended(self) -> bool:
@@ -89,11 +72,10 @@ class Assembler:
         return self._end is not None or self.error is not None
 
     def feed(self, events: Iterable[Event]) -> None:
-        steps = self._steps
         for event in events:
-            step = steps.get(type(event))
+            step = _STEPS.get(type(event))
             if step is not None:
-                step(event)  # type: ignore[operator]  # the table pairs each type with the method that takes it
+                step(self, event)  # type: ignore[operator]  # the table pairs each type with the method that takes it
 
     def response(self) -> Response:
         """The answer so far. Choices in order of their index, parts in the order their blocks started."""
@@ -174,6 +156,26 @@ class Assembler:
         self._end = event
         if event.usage is not None:
             self._usage = event.usage
+
+
+_STEPS = {
+    # of the class, not of each instance: bound methods would be reference cycles
+    ev.Start: Assembler._on_start,
+    ev.BlockStart: Assembler._on_block_start,
+    ev.TextDelta: Assembler._on_text,
+    ev.RefusalDelta: Assembler._on_text,
+    ev.ReasoningDelta: Assembler._on_reasoning,
+    ev.SignatureDelta: Assembler._on_signature,
+    ev.ToolDelta: Assembler._on_tool,
+    ev.MediaDelta: Assembler._on_media,
+    ev.OpaqueDelta: Assembler._on_opaque_delta,
+    ev.CitationDelta: Assembler._on_citation,
+    ev.BlockStop: Assembler._on_block_stop,
+    ev.UsageReport: Assembler._on_usage,
+    ev.Finish: Assembler._on_finish,
+    ev.Error: Assembler._on_error,
+    ev.End: Assembler._on_end,
+}
 
 
 def _text(block: _Block) -> Part:

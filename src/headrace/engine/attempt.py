@@ -1,0 +1,162 @@
+"""One try at one candidate: where its answer stands, the machines that read it, and what became known of it.
+
+Only data and the questions that need nothing else; the stream (stream.py) decides. Another attempt is another object,
+so that nothing of a failed one can leak into the next.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
+
+from headrace.engine.milestones import is_life_sign, is_output
+from headrace.engine.settings import Timeouts, Upstream
+from headrace.formats.base import StreamReader
+from headrace.framing import Decoder
+from headrace.model import events as ev
+from headrace.model.errors import ErrorCode, ErrorInfo
+from headrace.model.events import Event
+from headrace.model.usage import Usage
+
+GRACE = 1.0
+"""Seconds: how long a provider may take to end its HTTP message after its terminal event, so that the connection can
+be used again; and a caller that was given up as too slow, to read why."""
+
+
+class Phase(Enum):
+    CONNECTING = auto()
+    """Asked; no headers yet."""
+    REFUSED = auto()
+    """An HTTP error; its body is being collected."""
+    STREAMING = auto()
+    DRAINING = auto()
+    """The answer is over, its HTTP message is not."""
+    OVER = auto()
+
+
+class Attempt:
+    """`asked`: a stream was asked for. `now`: monotonic seconds, as everywhere."""
+
+    __slots__ = (
+        "_body",
+        "_headers",
+        "_status",
+        "candidate",
+        "decoder",
+        "first_output",
+        "paused_at",
+        "phase",
+        "reader",
+        "response_id",
+        "since",
+        "skipped",
+        "started",
+        "timeouts",
+        "upstream",
+        "usage",
+        "whole",
+    )
+
+    def __init__(self, candidate: int, upstream: Upstream, timeouts: Timeouts, *, asked: bool, now: float) -> None:
+        self.candidate = candidate
+        self.upstream = upstream
+        self.timeouts = timeouts
+        self.phase = Phase.CONNECTING
+        self.whole = not asked
+        """The answer is (or, before the headers, should be) a body and no stream."""
+        self.started = now
+        self.since = now
+        """When the clock of the present wait was set: the beginning, then each event after the first output."""
+        self.paused_at: float | None = None
+        self.first_output: float | None = None
+        self.decoder: Decoder
+        self.reader: StreamReader
+        self._status = 0  # of an HTTP error
+        self._headers: Mapping[str, str] = {}
+        self._body = bytearray()
+        self.usage: Usage | None = None
+        self.response_id = ""
+        self.skipped = 0
+
+    @property
+    def live(self) -> bool:
+        """Whether an answer is still expected."""
+        return self.phase is not Phase.DRAINING and self.phase is not Phase.OVER
+
+    def refuse(self, status: int, headers: Mapping[str, str]) -> None:
+        """The answer is an HTTP error; its body is to be collected."""
+        self.phase = Phase.REFUSED
+        self._status = status
+        self._headers = headers
+
+    def collect(self, data: bytes, limit: int) -> bool:
+        """Keep so many bytes of the error's body; whether there is no room for more."""
+        self._body += data[: limit - len(self._body)]
+        return len(self._body) == limit
+
+    def refusal(self) -> ev.Error:
+        """The HTTP error, as far as it is known."""
+        return ev.Error(self.upstream.format.read_error(self._status, self._headers, bytes(self._body)))
+
+    def note(self, events: Sequence[Event], now: float) -> None:
+        """Remember what these events say of the attempt as a whole, and set its clock."""
+        moved = self.timeouts.pings_count
+        for event in events:
+            moved = moved or not is_life_sign(event)
+            if self.first_output is None and is_output(event):
+                self.first_output = now
+            if isinstance(event, ev.Start):
+                self.response_id = event.id
+            if isinstance(event, ev.Start | ev.UsageReport | ev.End) and event.usage is not None:
+                self.usage = event.usage if self.usage is None else self.usage.merge(event.usage)
+        if moved and self.first_output is not None:
+            self.since = now
+
+    def heard(self, now: float) -> None:
+        """Bytes came that made no event (comments, half a frame)."""
+        if self.timeouts.pings_count and self.first_output is not None:
+            self.since = now
+
+    def resume(self, now: float) -> None:
+        """Reading goes on: the time of the pause is nobody's idleness."""
+        if self.paused_at is not None:
+            self.since += now - max(self.paused_at, self.since)
+            self.paused_at = None
+
+    def deadline(self, *, whole_caller: bool) -> float:
+        """When `timeout` tells what took too long, or draining has; infinity where there is nothing to wait for."""
+        if self.phase is Phase.OVER:
+            return math.inf
+        if self.phase is Phase.DRAINING:
+            return self.since + GRACE
+        return self._wait(whole_caller)[0]
+
+    def timeout(self, *, whole_caller: bool) -> ErrorInfo:
+        """The error of a deadline that has passed."""
+        _, type, what = self._wait(whole_caller)
+        return self._error(ErrorCode.TIMEOUT, type, what)
+
+    def broken(self, type: str, what: str) -> ErrorInfo:
+        """The error of a provider that does not keep to its protocol. `what` follows its name."""
+        return self._error(ErrorCode.PROVIDER_UNAVAILABLE, type, what)
+
+    def _wait(self, whole_caller: bool) -> tuple[float, str, str]:
+        """The wait that ends first: when, and the type and the message of its error."""
+        timeouts = self.timeouts
+        waits = [(math.inf, "", "")]
+        if whole_caller or self.whole:
+            what = f"did not finish its answer within {timeouts.request:g} s"
+            waits.append((self.started + timeouts.request, "request_timeout", what))
+        if not self.whole and self.paused_at is None:
+            if self.first_output is None:
+                what = f"sent no token within {timeouts.first_token:g} s"
+                waits.append((self.since + timeouts.first_token, "first_token_timeout", what))
+            else:
+                what = f"sent nothing for {timeouts.idle_stream:g} s in the middle of its answer"
+                waits.append((self.since + timeouts.idle_stream, "idle_stream_timeout", what))
+        return min(waits)
+
+    def _error(self, code: ErrorCode, type: str, what: str) -> ErrorInfo:
+        provider = self.upstream.provider
+        return ErrorInfo(code=code, type=type, message=f"{provider} {what}", provider=provider)

@@ -1,0 +1,325 @@
+"""CANNOT: what each format has no way to carry, with the reason; everything else must come through unchanged.
+
+One table for everything: the tests of the matrix apply a limit's `change` to what went in and then demand equality with
+what comes out, and docs/formats.md is made from the reasons. A limit whose `lost` is set is one that the writer must name
+(in its `lost`) whenever it makes a difference; one without is a harmless change of words, told only here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from copy import deepcopy
+from dataclasses import dataclass
+
+from headrace.formats.anthropic.sealing import seal
+from headrace.model.content import Citation, Media, Opaque, Part, Reasoning, RedactedReasoning, Refusal, Text, ToolCall
+from headrace.model.response import Choice, Response
+from headrace.model.stop import StopReason
+
+_S = StopReason
+
+
+@dataclass(frozen=True)
+class Limit:
+    what: str
+    """Row of the document."""
+    reason: str
+    """Cell of the document: what happens instead, and why."""
+    change: Callable[[Response], None]
+    """Makes of an answer, in place, what of it arrives."""
+    lost: str | None = None
+    """Regular expression for the name in `StreamWriter.lost`; None: nothing is lost, it is told in other words."""
+    when: Callable[[Response], bool] | None = None
+    """Where `change` cannot show it: whether it makes a difference to this answer."""
+
+
+def expected(name: str, response: Response, without: Collection[str] = ()) -> tuple[Response, list[Limit]]:
+    """What of this answer comes through a format, and the limits that made a difference. `without`: limits to leave out."""
+    arrives = deepcopy(response)
+    applied = []
+    for limit in CANNOT[name]:
+        if limit.what in without:
+            continue
+        before = deepcopy(arrives)
+        limit.change(arrives)
+        if arrives != before or (limit.when is not None and limit.when(response)):
+            applied.append(limit)
+    return arrives, applied
+
+
+def check_lost(applied: list[Limit], lost: set[str]) -> None:
+    """The writer names what was lost, and nothing else."""
+    due = {limit.lost for limit in applied if limit.lost}
+    for pattern in due:
+        assert any(re.fullmatch(pattern, name) for name in lost), f"nothing in {sorted(lost)} names {pattern}"
+    unexplained = {
+        name for name in lost if not any(re.fullmatch(pattern, name) for pattern in due) and not IGNORED.fullmatch(name)
+    }
+    assert not unexplained, f"lost without a limit in CANNOT: {sorted(unexplained)}"
+
+
+IGNORED = re.compile(r"progress|extensions\.\w+|(\w+\.)?(ping|vendor event|chunk|content after the finish reason)")
+"""Names of what an answer does not hold once it is assembled: progress, vendors' own fields and events."""
+
+
+def _each_choice(change: Callable[[Choice], None]) -> Callable[[Response], None]:
+    def change_all(response: Response) -> None:
+        for choice in response.choices:
+            change(choice)
+
+    return change_all
+
+
+def _without(test: Callable[[Part], bool]) -> Callable[[Response], None]:
+    def change(choice: Choice) -> None:
+        choice.parts = [part for part in choice.parts if not test(part)]
+
+    return _each_choice(change)
+
+
+def _no_logprobs(response: Response) -> None:
+    for choice in response.choices:
+        for part in choice.parts:
+            if isinstance(part, Text | Refusal):
+                part.logprobs = None
+
+
+def _no_stop_sequence(choice: Choice) -> None:
+    choice.stop_sequence = None
+
+
+def _usage(**fields: object) -> Callable[[Response], None]:
+    def change(response: Response) -> None:
+        if response.usage is not None:
+            for name, value in fields.items():
+                setattr(response.usage, name, value)
+
+    return change
+
+
+def _unchanged(response: Response) -> None:
+    """For limits that show elsewhere."""
+
+
+def _has_cut_call(response: Response) -> bool:
+    return any(isinstance(part, ToolCall) and not part.complete for choice in response.choices for part in choice.parts)
+
+
+# OpenAI chat.
+
+_OPENAI_STOPS = {
+    # told by words of which "stop" and "length" are each several of ours
+    _S.STOP_SEQUENCE: _S.END_TURN,
+    _S.CONTEXT_WINDOW: _S.MAX_TOKENS,
+    _S.PAUSE: _S.END_TURN,
+    _S.MALFORMED_TOOL_CALL: _S.END_TURN,
+    _S.OTHER: _S.END_TURN,
+}
+
+
+def _openai_stop(choice: Choice) -> None:
+    """Five words; what "stop" means is then found in the content, where there is a call or a refusal."""
+    refusals = [part.text for part in choice.parts if isinstance(part, Refusal)]
+    stop = choice.stop or _S.OTHER
+    if stop is _S.REFUSAL:
+        stop = _S.END_TURN if refusals else _S.CONTENT_FILTER
+    stop = _OPENAI_STOPS.get(stop, stop)
+    if stop is _S.END_TURN:
+        called = any(isinstance(part, ToolCall) for part in choice.parts)
+        stop = _S.TOOL_USE if called else _S.REFUSAL if any(refusals) else stop
+    choice.stop = stop
+
+
+def _openai_citations(response: Response) -> None:
+    """Those of web pages are told as `url_citation`."""
+    for choice in response.choices:
+        for part in choice.parts:
+            if isinstance(part, Text) and part.citations:
+                part.citations = [_url_citation(one) for one in part.citations if _page(one)] or None
+
+
+def _unnamed_pages(response: Response) -> None:
+    for choice in response.choices:
+        for part in choice.parts:
+            if isinstance(part, Text) and part.citations:
+                part.citations = [one for one in part.citations if _page(one)] or None
+
+
+def _page(citation: Citation) -> bool:
+    payload = citation.payload
+    return isinstance(payload.get("url_citation"), dict) or bool(isinstance(payload.get("url"), str) and payload["url"])
+
+
+def _url_citation(citation: Citation) -> Citation:
+    payload = citation.payload
+    if isinstance(payload.get("url_citation"), dict):
+        return Citation("openai", payload)
+    told = {"url": payload["url"], "title": payload.get("title") or "", "start_index": 0, "end_index": 0}
+    told |= {name: payload[name] for name in ("start_index", "end_index") if isinstance(payload.get(name), int)}
+    if payload.get("cited_text"):
+        told["content"] = payload["cited_text"]
+    return Citation("openai", {"type": "url_citation", "url_citation": told})
+
+
+def _openai_streams(part: Media) -> bool:
+    family = part.media_type.partition("/")[0]
+    return family == "image" or (family == "audio" and not part.url)
+
+
+def _openai_media(response: Response) -> None:
+    for choice in response.choices:
+        for part in choice.parts:
+            if isinstance(part, Media):
+                _openai_medium(part)
+
+
+def _openai_medium(part: Media) -> None:
+    if part.type == "image":
+        part.transcript = None
+        if part.url:
+            part.media_type, part.data = "image/*", None
+    elif part.type == "audio":
+        part.media_type = "audio/pcm"
+
+
+def _signed_by_openai(choice: Choice) -> None:
+    for part in choice.parts:
+        if isinstance(part, Reasoning | RedactedReasoning):
+            part.vendor = "openai"
+
+
+# Anthropic.
+
+_ANTHROPIC_STOPS = {
+    _S.CONTENT_FILTER: _S.REFUSAL,
+    _S.MALFORMED_TOOL_CALL: _S.END_TURN,
+    _S.OTHER: _S.END_TURN,
+}
+
+
+def _anthropic_stop(choice: Choice) -> None:
+    """Where a provider says only that it stopped, a call or a refusal in the content says why."""
+    stop = choice.stop or _S.OTHER
+    if stop in (_S.END_TURN, _S.OTHER):
+        if any(isinstance(part, ToolCall) for part in choice.parts):
+            stop = _S.TOOL_USE
+        elif any(isinstance(part, Refusal) for part in choice.parts):
+            stop = _S.REFUSAL
+    choice.stop = _ANTHROPIC_STOPS.get(stop, stop)
+
+
+def _first_choice(response: Response) -> None:
+    response.choices = [choice for choice in response.choices if choice.index == 0]
+
+
+def _refusals_as_text(choice: Choice) -> None:
+    choice.parts = [
+        Text(text=part.text, logprobs=part.logprobs) if isinstance(part, Refusal) else part for part in choice.parts
+    ]
+
+
+def _anthropic_citations(response: Response) -> None:
+    for choice in response.choices:
+        for part in choice.parts:
+            if isinstance(part, Text) and part.citations:
+                part.citations = [one for one in part.citations if one.vendor == "anthropic"] or None
+
+
+def _sealed(choice: Choice) -> None:
+    for part in choice.parts:
+        if isinstance(part, Reasoning):
+            if part.signature and part.vendor != "anthropic":
+                part.signature = seal(part.vendor or "", part.id or "", part.signature)
+            part.vendor = "anthropic"
+        elif isinstance(part, RedactedReasoning) and part.vendor != "anthropic":
+            part.data, part.vendor = seal(part.vendor, "", part.data), "anthropic"
+
+
+SEALED = "reasoning signatures of other vendors"
+
+CANNOT: dict[str, tuple[Limit, ...]] = {
+    "openai_chat": (
+        Limit(
+            "server-side tool blocks",
+            "left out: the format has only tools that the caller executes",
+            _without(lambda part: isinstance(part, Opaque)),
+            lost=r"(server_tool_call|server_tool_result|other|opaque)(: .*)?",
+        ),
+        Limit(
+            "citations",
+            "left out where they cite no web page: an annotation is a `url_citation`",
+            _unnamed_pages,
+            lost="citations",
+        ),
+        Limit("citations of web pages", "told as annotations of type `url_citation`", _openai_citations),
+        Limit(
+            "media other than images and audio data",
+            "left out: the format streams no other",
+            _without(lambda part: isinstance(part, Media) and not _openai_streams(part)),
+            lost="media|document|video|audio",
+        ),
+        Limit("media types", "audio comes without its type, an image by URL too", _openai_media),
+        Limit(
+            "reasoning signatures",
+            "in `reasoning_details`, where `format` says whose they are",
+            _each_choice(_signed_by_openai),
+        ),
+        Limit(
+            "stop reasons",
+            "five words: a stop sequence is `stop`, a full context window `length`; the provider's own word stands in "
+            "`native_finish_reason` where they blur it",
+            _each_choice(_openai_stop),
+        ),
+        Limit(
+            "the stop sequence that was met",
+            "left out: there is no field for it",
+            _each_choice(_no_stop_sequence),
+            lost="stop_sequence",
+        ),
+        Limit("estimated counts", "not marked as such", _usage(estimated=False)),
+    ),
+    "anthropic": (
+        Limit(
+            "several choices",
+            "only the first is sent: a message has one content",
+            _first_choice,
+            lost="choices",
+        ),
+        Limit(
+            "images and audio in answers",
+            "left out: an assistant's content blocks are text, thinking and tools",
+            _without(lambda part: isinstance(part, Media)),
+            lost="image|audio|media|document",
+        ),
+        Limit(
+            "server-side tool blocks of other vendors",
+            "left out: their shapes are their vendor's",
+            _without(lambda part: isinstance(part, Opaque) and part.vendor != "anthropic"),
+            lost="server_tool_call|server_tool_result|opaque|other",
+        ),
+        Limit(
+            "citations of other vendors",
+            "left out: their shapes are their vendor's",
+            _anthropic_citations,
+            lost="citations",
+        ),
+        Limit("log probabilities", "left out: there is no field for them", _no_logprobs, lost="logprobs"),
+        Limit(
+            "stop reasons",
+            "a content filter's cut is `refusal`; unknown words are `end_turn`",
+            _each_choice(_anthropic_stop),
+        ),
+        Limit("refusals", "sent as text, with the stop reason `refusal`", _each_choice(_refusals_as_text)),
+        Limit(
+            SEALED,
+            "sealed: they come out again when the turn is sent back",
+            _each_choice(_sealed),
+        ),
+        Limit(
+            "cost, estimated counts", "left out: the usage object holds counts", _usage(cost_usd=None, estimated=False)
+        ),
+    ),
+    "llm_stream": (),
+    "gateway": (),
+}

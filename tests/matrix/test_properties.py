@@ -1,0 +1,141 @@
+"""Whatever a stream may say, through any two formats in a row, for streams that no recording holds.
+
+Two properties: what was said survives both formats (less what each cannot carry), and every stream ends exactly once, in
+its format's own way, numbered without gaps where the format numbers its events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from headrace.model import events as ev
+from headrace.model.content import ToolCall
+from headrace.model.events import BlockKind, Event
+from headrace.model.grammar import Grammar
+from headrace.model.response import Response
+from tests.strategies import legal_events
+
+from .cannot import check_lost, expected
+from .pipes import (
+    ALL,
+    STREAM_FRAMINGS,
+    Digest,
+    check_failed_ending,
+    check_seq,
+    check_whole_ending,
+    digest,
+    digest_events,
+    finished_choices,
+    read,
+    response_of,
+    through,
+    write,
+)
+
+PAIRS = [(first, second) for first in ALL for second in ALL]
+KINDS = (BlockKind.TEXT, BlockKind.REASONING, BlockKind.TOOL_CALL, BlockKind.REFUSAL)
+
+quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def with_one_usage(events: list[Event]) -> list[Event]:
+    """Streams whose counts agree: how snapshots are merged is tested elsewhere."""
+    last = next((event.usage for event in reversed(events) if isinstance(event, Counting) and event.usage), None)
+    for event in events:
+        if isinstance(event, Counting):
+            event.usage = last  # type: ignore[assignment]  # a report there means that there is one
+    return events
+
+
+Counting = ev.Start | ev.UsageReport | ev.End
+
+
+@pytest.mark.parametrize("name", ALL)
+@quick
+@given(
+    events=legal_events(errors_allowed=False, finish_always=True, abandon=False),
+)
+def test_one_format(name: str, events: list[Event]) -> None:
+    events = with_one_usage(events)
+    came, written = through(name, events)
+    response, _ = response_of(events)
+    arrives, applied = expected(name, response)
+    check_lost(applied, written.lost)
+    assert comparable(digest_events(came), name) == comparable(digest(arrives), name)
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
+@quick
+@given(
+    events=legal_events(kinds=KINDS, errors_allowed=False, finish_always=True, abandon=False),
+)
+def test_two_formats_in_a_row(first: str, second: str, events: list[Event]) -> None:
+    came, _ = through(first, with_one_usage(events))
+    again, _ = through(second, came)
+    response, _ = response_of(came)
+    arrives, _ = expected(second, response)
+    assert comparable(digest_events(again), second) == comparable(digest(arrives), second)
+    for event in (*came, *again):
+        assert isinstance(event, ev.Event)
+    check_legal(came)
+    check_legal(again)
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("framing", STREAM_FRAMINGS)
+@quick
+@given(events=legal_events())
+def test_every_stream_ends_exactly_once(name: str, framing: str, events: list[Event]) -> None:
+    written = write(name, events, framing)
+    check_seq(name, written.frames)
+    if isinstance(events[-1], ev.Error):
+        check_failed_ending(name, written.frames, finished_choices(events))
+    else:
+        check_whole_ending(name, written.frames)
+    came = read(name, [written.data], framing)
+    check_legal(came)
+    if framing == "ndjson" and name == "openai_chat" and not every_choice_finished(events):
+        return  # without [DONE] nothing is left that could say that the stream is whole
+    assert isinstance(came[-1], type(events[-1]))
+
+
+def every_choice_finished(events: list[Event]) -> bool:
+    choices = {event.choice for event in events if isinstance(event, ev.BlockStart | ev.Finish)}
+    return 0 < len(choices) == finished_choices(events)
+
+
+@pytest.mark.parametrize("name", ALL)
+@quick
+@given(events=legal_events(kinds=(BlockKind.TEXT, BlockKind.TOOL_CALL), max_choices=1))
+def test_nothing_that_was_cut_becomes_whole(name: str, events: list[Event]) -> None:
+    """Every call that a reader finds whole was whole, or its arguments happen to be."""
+    response, _ = response_of(events)
+    given = {part.id: part for part in calls(response)}
+    for call in calls(response_of(read(name, [write(name, events).data]))[0]):
+        known = given[call.id]
+        if call.complete and not known.complete:
+            assert name == "openai_chat" or call.arguments in ("{}", known.arguments)
+        if known.complete and call.complete:
+            assert call.arguments == (known.arguments or "{}")
+
+
+def calls(response: Response) -> list[ToolCall]:
+    return [part for choice in response.choices for part in choice.parts if isinstance(part, ToolCall)]
+
+
+def check_legal(events: list[Event]) -> None:
+    grammar = Grammar()
+    for event in events:
+        grammar.accept(event)
+    assert grammar.ended
+
+
+def comparable(told: Digest, name: str) -> Digest:
+    """Without what is filled in where the provider did not say it. llm-stream sends calls as they become whole."""
+    if name == "llm_stream":
+        for answer in told.answers.values():
+            answer.calls.sort(key=lambda call: call.id)
+    return replace(told, id="", model="", created=0)
