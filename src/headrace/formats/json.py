@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json as stdlib_json
 import re
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from headrace.model.errors import InvalidRequest, ProtocolError
 
 T = TypeVar("T")
+
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""Whole numbers of requests: no larger than every JSON reader on the way can hold exactly."""
 
 encode = msgspec.json.Encoder().encode
 """Model or plain object -> compact JSON bytes."""

@@ -29,7 +29,6 @@ from headrace.serve.driver import Call
 from headrace.tape import Library, ReplayServer
 from headrace.upstream import Client, HttpRequest, TraceContext, tls_context
 
-
 IDLE_CONNECTIONS = 1024
 """Connections kept open to one provider when nothing is asked: many streams that end together often start together."""
 

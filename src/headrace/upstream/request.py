@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from .. import __version__
+from headrace import __version__
+
 from .headers import check_headers, is_token
 
 USER_AGENT = f"headrace/{__version__}"

@@ -376,6 +376,13 @@ class TestSecondStart:
         ]
         assert sum(isinstance(event, ev.Start) for event in events) == 1
 
+    def test_what_the_first_attempt_said_of_its_end_does_not_count(self) -> None:
+        again = {"type": "message_start", "message": {**MESSAGE, "id": "msg_2"}}
+        choice = answer(
+            [START, message_delta("refusal", stop_details={"a": 1}), again, message_delta(None), STOP]
+        ).choices[0]
+        assert (choice.raw_stop, choice.extensions) == (None, None)
+
     def test_nothing_of_a_second_message_after_the_end(self) -> None:
         events = read([START, message_delta(), STOP, START, begin(0), text(0, "a")])
         assert isinstance(events[-1], ev.End)

@@ -335,6 +335,10 @@ class TestOptions:
         assert (body["max_tokens"], body["metadata"], body["service_tier"]) == (9, {"user_id": "u", "x": 1}, "auto")
         assert "seed" not in body
 
+    def test_extensions_choose_neither_model_nor_stream(self) -> None:
+        body, _ = send(extensions={"anthropic": {"model": "other", "stream": False}})
+        assert (body["model"], body["stream"]) == ("claude-x", True)
+
     def test_extensions_of_another_vendor_of_this_format(self) -> None:
         target = Target(model="k", vendor="moonshot")
         body, _ = send(target=target, extensions={"anthropic": {"a": 1}, "moonshot": {"b": 2}})

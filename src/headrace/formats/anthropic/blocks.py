@@ -26,7 +26,7 @@ from headrace.model.content import (
 )
 from headrace.model.errors import InvalidRequest
 
-from .media import read_media
+from .media import MEDIA_BLOCKS, read_media
 from .sealing import decode_id, unseal
 from .words import VENDOR, extras, opaque_role
 
@@ -83,12 +83,12 @@ def read_block(block: dict[str, Any], path: str, *, arguments: str | None = None
     if not isinstance(name, str) or not name:
         what = "Field required" if name is None else "Expected a string"
         raise InvalidRequest(f"{path}.type: {what}", param=f"{path}.type")
+    if name in MEDIA_BLOCKS:
+        return read_media(block, path, vendor)
     known = _BLOCKS.get(name)
     if known is None:
         return Opaque(vendor=vendor, payload=block, role=opaque_role(name))
     shape, read = known
-    if shape is None:
-        return read_media(block, path, vendor)
     part = read(checked(block, shape, path), path, vendor)
     if arguments is not None and isinstance(part, ToolCall):
         part.arguments = arguments
@@ -142,8 +142,6 @@ _BLOCKS: dict[str, tuple[Any, _Read]] = {
     "redacted_thinking": (_Redacted, _redacted),
     "tool_use": (_ToolUse, _tool_use),
     "tool_result": (_ToolResult, _tool_result),
-    "image": (None, _text),  # read_media's own: a source has shapes of its own
-    "document": (None, _text),
 }
 
 

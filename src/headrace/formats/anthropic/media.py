@@ -46,10 +46,11 @@ class _Content(msgspec.Struct, tag_field="type", tag="content"):
     content: str | list[_TextBlock]
 
 
-_SOURCES: dict[str, Any] = {
+MEDIA_BLOCKS: dict[str, Any] = {
     "image": _Base64 | _URL | _File,
     "document": _Base64 | _URL | _File | _PlainText | _Content,
 }
+"""The blocks that have a source, and what it may be."""
 
 
 def read_media(block: dict[str, Any], path: str, vendor: str = VENDOR) -> Media:
@@ -58,7 +59,7 @@ def read_media(block: dict[str, Any], path: str, vendor: str = VENDOR) -> Media:
     if "source" not in block:
         raise InvalidRequest(f"{path}.source: Field required", param=f"{path}.source")
     try:
-        source = msgspec.convert(block["source"], _SOURCES[family])
+        source = msgspec.convert(block["source"], MEDIA_BLOCKS[family])
     except msgspec.ValidationError as error:
         message, inner = split_path(str(error))
         where = f"{path}.source.{inner}" if inner else f"{path}.source"
@@ -95,7 +96,7 @@ def write_media(media: Media, *, files: bool) -> dict[str, Any] | None:
 
 
 def _source(media: Media, *, files: bool) -> dict[str, Any] | None:
-    if media.type not in _SOURCES:
+    if media.type not in MEDIA_BLOCKS:
         return None
     if media.file_id is not None:
         return {"type": "file", "file_id": media.file_id} if files else None

@@ -212,6 +212,9 @@ class AnthropicStreamReader(FrameReader):
                 events.append(ev.Opaque(vendor=self._vendor, name="message_start"))
                 return
             self._close_all(events, complete=False)
+            self._stop = self._stop_sequence = None
+            self._stop_extras = {}
+            self._delta_told = False
             usage = self._tally.add(message.get("usage"))
             if usage is not None:
                 events.append(ev.UsageReport(usage))

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from headrace.formats.json import decode_object
+from headrace.formats.json import Count, Positive, decode_object
 from headrace.model.content import Part, Text, ToolResult
 from headrace.model.errors import InvalidRequest
 from headrace.model.request import Message, ReasoningConfig, Request, ResponseFormat, Tool, ToolChoice, VendorTool
@@ -34,7 +34,7 @@ class _Metadata(msgspec.Struct):
 
 class _Thinking(msgspec.Struct):
     type: str
-    budget_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    budget_tokens: Positive | None = None
 
 
 class _OutputFormat(msgspec.Struct):
@@ -63,7 +63,7 @@ class _Tool(msgspec.Struct):
 class _Body(msgspec.Struct):
     model: _Name
     messages: Annotated[list[_Message], msgspec.Meta(min_length=1)]
-    max_tokens: Annotated[int, msgspec.Meta(ge=1)]
+    max_tokens: Positive
     system: str | list[dict[str, Any]] | None = None
     stream: bool | None = None
     tools: list[dict[str, Any]] | None = None
@@ -71,7 +71,7 @@ class _Body(msgspec.Struct):
     stop_sequences: list[str] | None = None
     temperature: _Fraction | None = None
     top_p: _Fraction | None = None
-    top_k: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    top_k: Count | None = None
     thinking: _Thinking | None = None
     output_config: _OutputConfig | None = None
     output_format: _OutputFormat | None = None

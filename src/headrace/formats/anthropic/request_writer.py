@@ -60,13 +60,13 @@ def write_request(request: Request, target: Target) -> WireRequest:
     else:
         lost += request.lost
         body = _Composer(request, target, lost).body()
-    body["model"] = target.model
-    body.pop("stream", None)
-    if target.stream:
-        body["stream"] = True
     extension = request.extensions.get(target.vendor)
     if isinstance(extension, dict):
         body = _merged(body, extension)
+    body["model"] = target.model  # these two are the gateway's to say, whatever an extension says
+    body.pop("stream", None)
+    if target.stream:
+        body["stream"] = True
     headers = (
         ("content-type", "application/json"),
         ("accept", "text/event-stream" if target.stream else "application/json"),

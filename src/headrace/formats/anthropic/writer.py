@@ -266,7 +266,7 @@ class AnthropicStreamWriter:
         block.head = b'{"type":"content_block_delta","index":%d,"delta":' % self._index
         if block.kind is BlockKind.TEXT:
             self._live = block.number
-            self._live_head = block.head + b'{"type":"text_delta","text":'
+            self._live_head = block.head + _TEXT_OPENING
         self._index += 1
 
     def _put_on_wire(self, block: _Block, frames: list[Frame]) -> None:
@@ -306,73 +306,61 @@ class AnthropicStreamWriter:
 
     def _make(self, event: BlockStart) -> _Block | None:
         """The block as its content_block_start will tell it; None where it has no place here."""
-        fields = self._own(event.extensions)
-        kind = event.type
-        if kind is BlockKind.MEDIA:
+        if event.type is BlockKind.MEDIA:
             self.lost.add(event.media_type.partition("/")[0] or "media")
             return None
-        if kind is BlockKind.OPAQUE:
-            if event.vendor != VENDOR or not isinstance((event.payload or {}).get("type"), str):
-                self.lost.add(event.role if event.role in ("server_tool_call", "server_tool_result") else "opaque")
-                return None
-            skeleton = opaque_block(event.payload or {})
-            held = ""
-            if event.role == "server_tool_call" and skeleton.get("input"):
-                held = encode(skeleton["input"]).decode()
-                skeleton["input"] = {}
-            return _Block(event, skeleton, held)
-        if kind is BlockKind.TOOL_CALL:
-            id = encode_id(event.id or f"call_{self._options.request_id or 'x'}_{event.block}")
-            return _Block(event, {**fields, "type": "tool_use", "id": id, "name": event.name, "input": {}})
-        if kind is BlockKind.REDACTED_REASONING:
-            data = event.data if event.vendor == VENDOR else seal(event.vendor, event.id, event.data)
-            return _Block(event, {**fields, "type": "redacted_thinking", "data": data})
-        if kind is BlockKind.REASONING:
-            skeleton = {**fields, "type": "thinking", "thinking": ""}
-            if event.vendor == VENDOR:  # as Anthropic does; elsewhere there may never be a signature
-                skeleton["signature"] = ""
-            return _Block(event, skeleton)
-        return _Block(event, {**fields, "type": "text", "text": ""})
+        if event.type is BlockKind.OPAQUE:
+            return self._make_opaque(event)
+        return _Block(event, {**self._own(event.extensions), **_SKELETONS[event.type](event, self._options)})
 
-    def _says_something(self, event: Event) -> bool:
-        if isinstance(event, ev.CitationDelta):
-            if event.citation.vendor == VENDOR:
-                return True
-            self.lost.add("citations")
-            return False
-        if isinstance(event, TextDelta | ev.RefusalDelta):
-            if event.logprobs:
-                self.lost.add("logprobs")
-            return bool(event.text)
-        if isinstance(event, ev.ReasoningDelta):
-            return bool(event.text)
-        if isinstance(event, ev.SignatureDelta):
-            return bool(event.signature)
-        if isinstance(event, ev.ToolDelta):
-            return bool(event.arguments)
-        return True
+    def _make_opaque(self, event: BlockStart) -> _Block | None:
+        payload = event.payload or {}
+        if event.vendor != VENDOR or not isinstance(payload.get("type"), str):
+            self.lost.add(event.role if event.role in ("server_tool_call", "server_tool_result") else "opaque")
+            return None
+        skeleton = opaque_block(payload)
+        held = ""
+        if event.role == "server_tool_call" and skeleton.get("input"):
+            held = encode(skeleton["input"]).decode()
+            skeleton["input"] = {}
+        return _Block(event, skeleton, held)
 
-    def _say(self, block: _Block, event: Event, frames: list[Frame]) -> None:
+    def _says_something(self, event: Any) -> bool:
+        """Whether a delta is worth a frame. Names what is lost of it."""
+        kind = type(event)
+        if kind is ev.CitationDelta:
+            foreign = event.citation.vendor != VENDOR
+            if foreign:
+                self.lost.add("citations")
+            return not foreign
+        if kind in _WITH_LOGPROBS and event.logprobs:
+            self.lost.add("logprobs")
+        field = _FIELDS.get(kind)
+        return field is None or bool(getattr(event, field))
+
+    def _say(self, block: _Block, event: Any, frames: list[Frame]) -> None:
         """One delta of the block that is on the wire."""
         if not self._says_something(event):
             return
-        if isinstance(event, TextDelta | ev.RefusalDelta):
-            frames.append(_text_frame(block, b'{"type":"text_delta","text":', event.text))
-        elif isinstance(event, ev.ReasoningDelta):
-            frames.append(_text_frame(block, b'{"type":"thinking_delta","thinking":', event.text))
-        elif isinstance(event, ev.ToolDelta):
-            frames.append(_text_frame(block, b'{"type":"input_json_delta","partial_json":', event.arguments))
-        elif isinstance(event, ev.SignatureDelta):
+        kind = type(event)
+        opening = _OPENINGS.get(kind)
+        if opening is not None:
+            text = getattr(event, _FIELDS[kind])
+            frames.append(Frame(block.head + opening + encode(text) + b"}}", "content_block_delta"))
+        elif kind is ev.SignatureDelta:
             block.signature.append(event.signature)
-        elif isinstance(event, ev.CitationDelta):
+        elif kind is ev.CitationDelta:
             self._delta(block, {"type": "citations_delta", "citation": event.citation.payload}, frames)
-        elif isinstance(event, ev.OpaqueDelta):
-            if event.field == "input" and event.text:
-                block.held = ""
-            if isinstance(event.payload.get("type"), str):
-                self._delta(block, event.payload, frames)
-            elif event.payload:  # not one of Anthropic's deltas
-                self.lost.add("opaque")
+        else:
+            self._say_opaque(block, event, frames)
+
+    def _say_opaque(self, block: _Block, event: ev.OpaqueDelta, frames: list[Frame]) -> None:
+        if event.field == "input" and event.text:
+            block.held = ""
+        if isinstance(event.payload.get("type"), str):
+            self._delta(block, event.payload, frames)
+        elif event.payload:  # not one of Anthropic's deltas
+            self.lost.add("opaque")
 
     def _delta(self, block: _Block, delta: dict[str, Any], frames: list[Frame]) -> None:
         frames.append(Frame(block.head + encode(delta) + b"}", "content_block_delta"))
@@ -401,10 +389,54 @@ class AnthropicStreamWriter:
 
 
 _LAZY = frozenset({BlockKind.TEXT, BlockKind.REFUSAL, BlockKind.REASONING})
+_WITH_LOGPROBS = frozenset({TextDelta, ev.RefusalDelta})
+
+_FIELDS: dict[type[Event], str] = {
+    # what a delta says, in which field
+    TextDelta: "text",
+    ev.RefusalDelta: "text",
+    ev.ReasoningDelta: "text",
+    ev.ToolDelta: "arguments",
+    ev.SignatureDelta: "signature",
+}
+_TEXT_OPENING = b'{"type":"text_delta","text":'
+_OPENINGS: dict[type[Event], bytes] = {
+    # what a delta of one text begins with
+    TextDelta: _TEXT_OPENING,
+    ev.RefusalDelta: _TEXT_OPENING,
+    ev.ReasoningDelta: b'{"type":"thinking_delta","thinking":',
+    ev.ToolDelta: b'{"type":"input_json_delta","partial_json":',
+}
 
 
-def _text_frame(block: _Block, opening: bytes, text: str) -> Frame:
-    return Frame(block.head + opening + encode(text) + b"}}", "content_block_delta")
+def _text_skeleton(event: BlockStart, options: WriterOptions) -> dict[str, Any]:
+    return {"type": "text", "text": ""}
+
+
+def _thinking_skeleton(event: BlockStart, options: WriterOptions) -> dict[str, Any]:
+    skeleton = {"type": "thinking", "thinking": ""}
+    if event.vendor == VENDOR:  # as Anthropic does; elsewhere there may never be a signature
+        skeleton["signature"] = ""
+    return skeleton
+
+
+def _redacted_skeleton(event: BlockStart, options: WriterOptions) -> dict[str, Any]:
+    data = event.data if event.vendor == VENDOR else seal(event.vendor, event.id, event.data)
+    return {"type": "redacted_thinking", "data": data}
+
+
+def _tool_skeleton(event: BlockStart, options: WriterOptions) -> dict[str, Any]:
+    id = encode_id(event.id or f"call_{options.request_id or 'x'}_{event.block}")
+    return {"type": "tool_use", "id": id, "name": event.name, "input": {}}
+
+
+_SKELETONS: dict[BlockKind, Callable[[BlockStart, WriterOptions], dict[str, Any]]] = {
+    BlockKind.TEXT: _text_skeleton,
+    BlockKind.REFUSAL: _text_skeleton,
+    BlockKind.REASONING: _thinking_skeleton,
+    BlockKind.REDACTED_REASONING: _redacted_skeleton,
+    BlockKind.TOOL_CALL: _tool_skeleton,
+}
 
 
 def _frame(name: str, fields: dict[str, Any]) -> Frame:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from headrace.formats.json import convert, decode_object
+from headrace.formats.json import Count, Positive, convert, decode_object
 from headrace.model.errors import InvalidRequest
 from headrace.model.request import (
     Budget,
@@ -28,7 +28,6 @@ from .messages import read_messages
 NAME = "openai_chat"
 _VENDOR_PREFIX = "vendor:"
 
-_Count = Annotated[int, msgspec.Meta(ge=1)]
 _Penalty = Annotated[float, msgspec.Meta(ge=-2, le=2)]
 
 
@@ -57,13 +56,13 @@ class _Reasoning(msgspec.Struct):
     """The `reasoning` object of several compatible providers."""
 
     effort: str | None = None
-    max_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    max_tokens: Count | None = None
     enabled: bool | None = None
 
 
 class _Budget(msgspec.Struct):
     max_cost_usd: Annotated[float, msgspec.Meta(ge=0)] | None = None
-    max_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    max_tokens: Count | None = None
 
 
 class _Body(msgspec.Struct):
@@ -73,8 +72,8 @@ class _Body(msgspec.Struct):
     messages: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
-    max_tokens: _Count | None = None
-    max_completion_tokens: _Count | None = None
+    max_tokens: Positive | None = None
+    max_completion_tokens: Positive | None = None
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     top_k: int | None = None

@@ -17,12 +17,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from headrace.formats.json import Count, Positive
 from headrace.model.request import Budget, ReasoningConfig, Request, ResponseFormat, ToolChoice
 
 from .fields import bad
 
-Positive = Annotated[int, Meta(ge=1, le=2**53)]
-Count = Annotated[int, Meta(ge=0, le=2**53)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 
 
