@@ -80,6 +80,8 @@ def test_unsupported_media_types(path: str, content_type: str) -> None:
         ('text/event-stream;q=0.1, application/x-ndjson; profile="llm-stream-1.0"', "llm_stream", "ndjson"),
         ("application/x-ndjson;q=0, */*", "openai_chat", "sse"),
         ("text/event-stream;q=junk", "openai_chat", "sse"),
+        ('text/event-stream, text/event-stream; profile="llm-stream-1.0"', "llm_stream", "sse"),
+        ("*/*, application/x-ndjson", "openai_chat", "ndjson"),
     ],
 )
 def test_negotiate(accept: str | None, answer: str, framing: str) -> None:

@@ -53,6 +53,7 @@ class Inference:
         trace = _trace(headers)
         common = [
             (b"x-request-id", request_id.encode("latin-1")),
+            (b"request-id", request_id.encode("latin-1")),  # where Anthropic's SDKs look for it
             (b"traceparent", trace.traceparent.encode("ascii")),
         ]
         try:

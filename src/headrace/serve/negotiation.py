@@ -102,7 +102,8 @@ def negotiate(request: Format, accept: str | None) -> Negotiated:
 
 
 def _ranges(accept: str | None) -> list[tuple[str, dict[str, str]]]:
-    """Media ranges in the caller's order of preference: by q, then as written. q=0 is dropped."""
+    """Media ranges in the caller's order of preference: by q, then the more specific first (RFC 9110, 12.5.1), then as
+    written. q=0 is dropped."""
     weighted = []
     for item in _split(accept or "", ","):
         essence, parameters = media_type(item)
@@ -113,9 +114,13 @@ def _ranges(accept: str | None) -> list[tuple[str, dict[str, str]]]:
         except ValueError:
             quality = 1.0
         if quality > 0:
-            weighted.append((-quality, essence, parameters))
-    weighted.sort(key=lambda entry: entry[0])
-    return [(essence, parameters) for _, essence, parameters in weighted]
+            weighted.append((-quality, -_specificity(essence, parameters), essence, parameters))
+    weighted.sort(key=lambda entry: entry[:2])
+    return [(essence, parameters) for _, _, essence, parameters in weighted]
+
+
+def _specificity(essence: str, parameters: dict[str, str]) -> int:
+    return 2 if "profile" in parameters else 0 if "*" in essence else 1
 
 
 def _split(text: str, separator: str) -> list[str]:

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from headrace.formats.base import WriterOptions
 from headrace.formats.json import encode
 from headrace.framing.frame import Frame
@@ -29,6 +31,7 @@ from .stops import native_stop, write_stop
 from .usage import write_usage
 
 _DONE = b"[DONE]"
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 _STATELESS = frozenset({TextDelta, ReasoningDelta})
 
 
@@ -123,16 +126,15 @@ class ChatStreamWriter:
             return
         if not self._include_usage and (kind is ev.UsageReport or (isinstance(event, ev.Start) and event.usage)):
             self._withheld = origin  # the event that tells of usage comes before the others of its frame
-        if origin is self._withheld:
-            self._steps[kind](event, frames)
-            return
         if isinstance(event, ev.End):
             self._on_end(event, frames)  # what comes before the end marker is ours to write
             frames[-1] = origin
             return
         if origin is not self._passed:
             self._passed = origin
-            frames.append(origin)
+            passed = _without_usage(origin) if origin is self._withheld else origin
+            if passed is not None:
+                frames.append(passed)
         if isinstance(event, ev.Error):
             frames.append(Frame(_DONE))
         elif isinstance(event, ToolDelta):
@@ -318,6 +320,17 @@ class ChatStreamWriter:
             return
         tail = self._tail.replace(b'"logprobs":null', b'"logprobs":' + encode(logprobs), 1)
         frames.append(Frame(choice.head + encode(delta) + tail))
+
+
+def _without_usage(frame: Frame) -> Frame | None:
+    """The frame for a caller that did not ask for usage: None where it says nothing else."""
+    chunk = _decode(frame.data)
+    if not chunk.get("choices"):
+        return None
+    for holder in (chunk, chunk.get("x_groq"), *chunk["choices"]):
+        if isinstance(holder, dict):
+            holder.pop("usage", None)
+    return Frame(encode(chunk), frame.event, frame.id)
 
 
 def own_fields(extensions: dict[str, Any] | None, vendor: str = VENDOR) -> dict[str, Any]:

@@ -1,0 +1,58 @@
+// Runs scenarios for the tests: a job a line on stdin, an outcome a line on stdout, until stdin ends.
+// The shapes are those of Seen, Failure and Outcome in tests/sdks/expected.py. By hand:
+//   echo '{"scenario": "stream", "model": "as-openai/text", "request": {}}' | node openai.mjs http://127.0.0.1:8080
+import { createInterface } from 'node:readline';
+
+export const USER = [{ role: 'user', content: 'What is a headrace?' }];
+export const WAIT = 1000; // milliseconds that a scenario waits for a silent provider before it gives up
+export const RESULT = '12 degrees'; // what a tool says, where the scenario is told nothing else
+
+export function seen(fields = {}) {
+  return {
+    id: '', request_id: '', model: '', text: '', reasoning: '', refusal: '', signatures: [], redacted: [], calls: [],
+    stop: null, usage: null, deltas: 0, bare_chunks: 0, ...fields,
+  };
+}
+
+export function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+// Aborts while the provider is silent, in the middle of what is awaited.
+export async function aborted(waiting, abort) {
+  const late = Symbol('late');
+  const timer = new Promise((resolve) => setTimeout(resolve, WAIT, late));
+  const handled = waiting.catch((error) => error);
+  if ((await Promise.race([handled, timer])) !== late) throw new TypeError('the provider was to be silent');
+  abort();
+  return waiting;
+}
+
+function failure(error) {
+  return {
+    kind: error.constructor.name,
+    message: String(error.message),
+    status: error.status ?? null,
+    request_id: error.requestID ?? null,
+    retry_after: error.headers?.get?.('retry-after') ?? null,
+  };
+}
+
+// `expected`: the class of the SDK's own errors; anything else is a fault of the test and ends the process.
+export async function serve(scenarios, expected, defaults) {
+  for await (const line of createInterface({ input: process.stdin })) {
+    const { scenario, model, request } = JSON.parse(line);
+    const outcome = { answers: [], failure: null, value: null };
+    try {
+      await scenarios[scenario](outcome, { model, messages: USER, ...defaults, ...request });
+    } catch (error) {
+      if (!(error instanceof expected)) throw error;
+      outcome.failure = failure(error);
+    }
+    process.stdout.write(JSON.stringify(outcome) + '\n');
+  }
+}
