@@ -114,10 +114,17 @@ def test_encoder() -> None:
     assert run(NDJSONDecoder(), [encoder.keepalive() * 3]) == ([], None)
 
 
-@pytest.mark.parametrize("data", [b"", b" ", b'{\n"a":1}', b'{"a":1}\r', b"{}\n"])
+@pytest.mark.parametrize("data", [b"", b" ", b"\n"])
 def test_encoder_refuses_what_is_no_line(data: bytes) -> None:
-    with pytest.raises(ValueError, match="without raw line ends"):
+    with pytest.raises(ValueError, match="may not be empty"):
         NDJSONEncoder().encode([Frame(data)])
+
+
+@pytest.mark.parametrize("data", [b'{\n"a":1}', b'{"a":1}\r', b'[\r\n  {"a": 1}\n]'])
+def test_pretty_printed_json_becomes_one_line(data: bytes) -> None:
+    (line, rest) = NDJSONEncoder().encode([Frame(data)]).split(b"\n")
+    assert rest == b""
+    assert json.loads(line) == json.loads(data)
 
 
 json_values = st.recursive(

@@ -61,6 +61,9 @@ class NDJSONDecoder(FrameDecoder):
             raise self._too_large("a line of the NDJSON stream")
 
 
+_BLANKS = bytes.maketrans(b"\r\n", b"  ")
+
+
 class NDJSONEncoder:
     """Encoder of an NDJSON body. A frame's event and id are not carried: NDJSON has no room for them."""
 
@@ -69,12 +72,18 @@ class NDJSONEncoder:
         return b""
 
     def encode(self, frames: Iterable[Frame]) -> bytes:
-        """The lines of these frames. Raises ValueError for data that is no single line of JSON."""
+        """The lines of these frames. Raises ValueError for data that is empty.
+
+        Pretty-printed JSON (an SSE event of several `data:` lines, an array's element) becomes one line: a raw line
+        end can only stand between JSON's tokens, where a blank means the same.
+        """
         parts: list[bytes] = []
         for frame in frames:
             data = frame.data
-            if b"\n" in data or b"\r" in data or not data or data.isspace():
-                raise ValueError(f"an NDJSON line must be JSON without raw line ends: {data[:80]!r}")
+            if b"\n" in data or b"\r" in data:
+                data = data.translate(_BLANKS)
+            if not data or data.isspace():
+                raise ValueError("an NDJSON line may not be empty")
             parts += (data, b"\n")
         return b"".join(parts)
 
