@@ -54,12 +54,15 @@ class NodeProcess:
     def close(self) -> None:
         process, self._process = self._process, None
         if process is not None:
+            assert process.stdin is not None
             process.kill()
-            process.communicate()
+            process.wait()
+            process.stdin.close()
 
 
 def _read(stream: IO[bytes], lines: queue.SimpleQueue[bytes]) -> None:
     """Every line, then b"" for the end."""
-    for line in stream:
-        lines.put(line)
+    with stream:
+        for line in stream:
+            lines.put(line)
     lines.put(b"")

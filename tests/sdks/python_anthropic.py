@@ -240,7 +240,7 @@ def cancel(client: Any, outcome: Outcome, request: dict[str, Any]) -> None:
                 async for event in events:
                     collector.add(event)
 
-            await cancelled(read())
+            await cancelled(read(), lambda: collector.seen.text)
 
     asyncio.run(main())
 

@@ -211,7 +211,7 @@ def cancel(client: Any, outcome: Outcome, request: dict[str, Any]) -> None:
                 async for chunk in chunks:
                     add_chunk(seen, chunk)
 
-            await cancelled(read())
+            await cancelled(read(), lambda: seen.text)
 
     asyncio.run(main())
 

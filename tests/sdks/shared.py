@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from pydantic import BaseModel
@@ -12,7 +12,9 @@ from .expected import Failure
 
 USER = [{"role": "user", "content": "What is a headrace?"}]
 WAIT = 1.0
-"""Seconds that a scenario waits for a silent provider before it gives up."""
+"""Seconds that a scenario waits for a provider that says nothing at all, before it gives up."""
+PATIENCE = 20.0
+"""Seconds for what must happen, and soon."""
 RESULT = "12 degrees"
 """What a tool says, where the scenario is told nothing else."""
 
@@ -45,10 +47,17 @@ def failure(error: BaseException) -> Failure:
     )
 
 
-async def cancelled(waiting: Coroutine[Any, Any, Any]) -> None:
-    """Raises CancelledError, as the task is cancelled while the provider is silent."""
+async def cancelled(waiting: Coroutine[Any, Any, Any], ready: Callable[[], object] | None = None) -> None:
+    """Cancel what waits for a silent provider, once `ready()`; without it after WAIT. Raises CancelledError."""
     task = asyncio.get_running_loop().create_task(waiting)
-    done, _ = await asyncio.wait([task], timeout=WAIT)
-    assert not done, "the provider was to be silent"
+    if ready is None:
+        await asyncio.sleep(WAIT)
+    else:
+        async with asyncio.timeout(PATIENCE):
+            while not (ready() or task.done()):  # noqa: ASYNC110  # it looks at an answer that an SDK fills, which has no event
+                await asyncio.sleep(0.01)
+    if task.done():
+        await task  # raises what went wrong
+        raise AssertionError("the provider was to be silent")
     task.cancel()
     await task

@@ -11,8 +11,8 @@ from headrace.tape import ReplayServer
 
 from .conftest import Clients
 from .expected import CLIENTS, PROVIDERS, SCRIPTS
+from .shared import PATIENCE
 
-PATIENCE = 20.0
 MODELS = {
     # scenario: a model that would go on for half a minute, or falls silent where the scenario wants to wait
     "close": "long?speed=1",

@@ -16,34 +16,43 @@ from typing import Any
 
 from headrace import engine
 from headrace.model.errors import ErrorCode, ErrorInfo
-from headrace.upstream import Client, Exchange, Headers, HttpRequest, UpstreamError
+from headrace.upstream import Client, Exchange, Headers, HttpRequest, UpstreamError, UpstreamErrorKind
 
 logger = logging.getLogger("headrace.serve")
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 
-_UPSTREAM_CODES: dict[str, ErrorCode] = {
-    # kinds of failure of the HTTP client that are not simply an unreachable provider
-    "connect_timeout": ErrorCode.TIMEOUT,
+_UNAVAILABLE = ErrorCode.PROVIDER_UNAVAILABLE
+_UPSTREAM_ERRORS: dict[UpstreamErrorKind, tuple[ErrorCode, str]] = {
+    # kind: (code, what the caller is told)
+    "connect": (_UNAVAILABLE, "cannot be reached"),
+    "connect_timeout": (ErrorCode.TIMEOUT, "did not take the connection in time"),
+    "dns": (_UNAVAILABLE, "cannot be reached: its host name does not resolve"),
+    "tls": (_UNAVAILABLE, "cannot be reached: the TLS handshake failed"),
+    "proxy": (_UNAVAILABLE, "cannot be reached through the proxy"),
+    "reset": (_UNAVAILABLE, "broke the connection before its answer was complete"),
+    "truncated": (_UNAVAILABLE, "closed the connection in the middle of its answer"),
+    "protocol": (_UNAVAILABLE, "sent an answer that breaks the rules of HTTP"),
 }
 
 
 def upstream_error(error: UpstreamError, provider: str) -> ErrorInfo:
-    """What failed below the provider's format, in the gateway's words."""
-    return ErrorInfo(
-        code=_UPSTREAM_CODES.get(error.kind, ErrorCode.PROVIDER_UNAVAILABLE),
-        type=f"upstream_{error.kind}",
-        message=f"{provider}: {error.message}",
-        provider=provider,
-    )
+    """What failed below the provider's format, in the gateway's words.
+
+    Addresses, proxies and system errors are the operator's business: they go to the log, not to the caller.
+    """
+    code, what = _UPSTREAM_ERRORS[error.kind]
+    logger.warning("%s: %s", provider, error.message)
+    return ErrorInfo(code=code, type=f"upstream_{error.kind}", message=f"{provider} {what}", provider=provider)
 
 
 def _unusable(provider: str, error: Exception) -> ErrorInfo:
+    logger.error("%s: the request could not be sent: %s", provider, error)
     return ErrorInfo(
         code=ErrorCode.INTERNAL_ERROR,
         type="misconfigured_provider",
-        message=f"{provider}: the request could not be sent: {error}",
+        message=f"{provider} is configured wrongly: the request could not be sent. The gateway's log says why",
         provider=provider,
     )
 

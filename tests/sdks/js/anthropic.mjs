@@ -152,8 +152,13 @@ const scenarios = {
   // Abort the helper while it waits in the middle of the answer.
   async cancel(outcome, request) {
     const stream = client.messages.stream(request);
-    stream.on('text', (_, snapshot) => { outcome.answers = [seen({ text: snapshot })]; });
-    await aborted(stream.done(), () => stream.abort());
+    const ready = new Promise((resolve) => {
+      stream.on('text', (delta, text) => {
+        outcome.answers = [seen({ text })];
+        if (text) resolve();
+      });
+    });
+    await aborted(stream.done(), () => stream.abort(), ready);
   },
 
   // Abort before there is an answer.

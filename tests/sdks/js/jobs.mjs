@@ -4,7 +4,7 @@
 import { createInterface } from 'node:readline';
 
 export const USER = [{ role: 'user', content: 'What is a headrace?' }];
-export const WAIT = 1000; // milliseconds that a scenario waits for a silent provider before it gives up
+export const WAIT = 1000; // milliseconds that a scenario waits for a provider that says nothing at all
 export const RESULT = '12 degrees'; // what a tool says, where the scenario is told nothing else
 
 export function seen(fields = {}) {
@@ -22,12 +22,15 @@ export function parsed(text) {
   }
 }
 
-// Aborts while the provider is silent, in the middle of what is awaited.
-export async function aborted(waiting, abort) {
-  const late = Symbol('late');
-  const timer = new Promise((resolve) => setTimeout(resolve, WAIT, late));
-  const handled = waiting.catch((error) => error);
-  if ((await Promise.race([handled, timer])) !== late) throw new TypeError('the provider was to be silent');
+// Aborts what waits for a silent provider, once `ready` is; without it after WAIT.
+export async function aborted(waiting, abort, ready = new Promise((resolve) => setTimeout(resolve, WAIT))) {
+  let over = false;
+  const ended = waiting.catch(() => {}).finally(() => { over = true; });
+  await Promise.race([ended, ready]);
+  if (over) {
+    await waiting; // throws what went wrong
+    throw new TypeError('the provider was to be silent');
+  }
   abort();
   return waiting;
 }

@@ -159,8 +159,13 @@ const scenarios = {
   // Abort the helper while it waits in the middle of the answer.
   async cancel(outcome, request) {
     const stream = completions.stream(request);
-    stream.on('content', (_, snapshot) => { outcome.answers = [seen({ text: snapshot })]; });
-    await aborted(stream.done(), () => stream.abort());
+    const ready = new Promise((resolve) => {
+      stream.on('content', (delta, text) => {
+        outcome.answers = [seen({ text })];
+        if (text) resolve();
+      });
+    });
+    await aborted(stream.done(), () => stream.abort(), ready);
   },
 
   // Abort before there is an answer.
