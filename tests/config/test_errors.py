@@ -143,6 +143,14 @@ CASES: dict[str, tuple[str, int, int, str, str, str]] = {
         '"acme" is given twice',
         "in line 2; remove one",
     ),
+    "quirk of another format": (
+        "providers: {p: {format: anthropic, base_url: 'http://x', quirks: {done_marker: false}}}",
+        1,
+        67,
+        "providers.p.quirks.done_marker",
+        'format anthropic has no quirk "done_marker"',
+        "input_includes_cache",
+    ),
     "duplicate section": ("limits: {}\nserver: {}\nlimits: {}\n", 3, 1, "limits", "given twice", "line 1"),
     "duplicate header": (
         provider("headers:", "  X-A: b", "  x-a: c"),

@@ -108,7 +108,7 @@ def test_whole_file() -> None:
             path: /chat?x=1
             proxy: http://proxy.test:3128
             verify: false
-            quirks: {done_marker: false, think_tags: true, dialect: sglang}
+            quirks: {done_marker: false, think_tags: true, max_tokens_field: max_tokens}
         routes:
           fast: {candidates: [acme/org/llama, {provider: replay, model: long}]}
         default_route: fast
@@ -124,7 +124,7 @@ def test_whole_file() -> None:
     assert acme.headers == {"x-team": "search", "anthropic-version": "2023-06-01"}
     assert acme.models == ["llama-3.3", "qwen-*"]
     assert (acme.path, acme.proxy, acme.verify) == ("/chat?x=1", "http://proxy.test:3128", False)
-    assert acme.quirks == {"done_marker": False, "think_tags": True, "dialect": "sglang"}
+    assert acme.quirks == {"done_marker": False, "think_tags": True, "max_tokens_field": "max_tokens"}
     assert acme.timeouts is None
     assert result.routes["fast"].candidates == [Candidate("acme", "org/llama"), Candidate("replay", "long")]
     assert result.default_route == "fast"

@@ -16,6 +16,7 @@ from headrace.config.environment import ENVIRONMENT_PROVIDERS
 from headrace.config.errors import Path, Problem, quoted
 from headrace.config.reader import ABSENT, Reader, did_you_mean
 from headrace.config.settings import REPLAY, Config
+from headrace.formats import FORMATS
 
 _KEY_SOURCES = ("api_key", "api_key_env", "api_key_file")
 _SECRET_WORDS = frozenset({"auth", "authorization", "cookie", "key", "password", "secret", "token"})
@@ -31,6 +32,7 @@ def check(reader: Reader, plain: dict[str, Any], env: Mapping[str, str], environ
         _check_key(reader, path, provider, env)
         _check_files(reader, path, provider)
         _check_headers(reader, path, provider.get("headers", {}))
+        _check_quirks(reader, path, provider)
     known = {*providers, *environment_names}
     _check_routes(reader, plain, known)
 
@@ -75,6 +77,14 @@ def _check_headers(reader: Reader, path: Path, headers: dict[str, str]) -> None:
             reader.report(place, "this header usually holds a secret; a value in the file is refused", hint)
         elif reference.defaults:
             reader.report(place, "a default would be a secret in the file, which is refused", hint)
+
+
+def _check_quirks(reader: Reader, path: Path, provider: dict[str, Any]) -> None:
+    fmt = FORMATS.get(provider.get("format", ""))
+    for name in provider.get("quirks", {}) if fmt is not None else ():
+        if fmt is not None and name not in fmt.quirks:
+            hint = f"it has {', '.join(fmt.quirks)}" if fmt.quirks else "it has none"
+            reader.report((*path, "quirks", name), f"format {fmt.name} has no quirk {quoted(name)}", hint, at_key=True)
 
 
 def _check_routes(reader: Reader, plain: dict[str, Any], known: set[str]) -> None:

@@ -3,7 +3,7 @@
     python -m headrace.config.reference [REPOSITORY]
 
 rewrites both files in place. The prose of the document is written by hand; what stands between `<!-- keys: NAME -->`
-(or `<!-- environment -->`) and `<!-- end -->` comes from `settings` and `environment`.
+(or `<!-- environment -->`, `<!-- quirks -->`) and `<!-- end -->` comes from `settings`, `environment` and the formats.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from headrace.config.environment import ENVIRONMENT_PROVIDERS
 from headrace.config.kinds import BYTE_UNITS, KINDS
 from headrace.config.schema import json_schema
 from headrace.config.shapes import Shape, fields_of, shape_of
+from headrace.formats import FORMATS
 
 DOCUMENT = Path("docs/configuration.md")
 SCHEMA = Path("schema/headrace.schema.json")
 
-_TABLE = re.compile(r"(<!-- (?:keys: (?P<struct>\w+)|environment) -->\n).*?(<!-- end -->)", re.DOTALL)
+_TABLE = re.compile(r"(<!-- (?:keys: (?P<struct>\w+)|environment|quirks) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def document_text(text: str) -> str:
@@ -34,7 +35,11 @@ def document_text(text: str) -> str:
 
     def table(match: re.Match[str]) -> str:
         name = match["struct"]
-        return match[1] + (keys_table(getattr(settings, name)) if name else environment_table()) + match[3]
+        if name:
+            rows = keys_table(getattr(settings, name))
+        else:
+            rows = quirks_table() if "quirks" in match[1] else environment_table()
+        return match[1] + rows + match[3]
 
     return _TABLE.sub(table, text)
 
@@ -65,6 +70,14 @@ def environment_table() -> str:
         for name, row in ENVIRONMENT_PROVIDERS.items()
     ]
     return _table(("provider", "format", "key", "address", "models without the provider's name"), rows)
+
+
+def quirks_table() -> str:
+    """One row a quirk of a format."""
+    rows = [
+        (f"`{fmt.name}`", f"`{quirk}`", meaning) for fmt in FORMATS.values() for quirk, meaning in fmt.quirks.items()
+    ]
+    return _table(("format", "quirk", "meaning"), rows)
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -167,5 +167,7 @@ class Format:
     """HTTP status of an error in this format, where the vendor has its own convention (Anthropic's 529)."""
     forwarded_headers: tuple[str, ...] = ()
     """Headers of a caller (lower-case) that a provider of this format may see ("anthropic-beta")."""
+    quirks: Mapping[str, str] = field(default_factory=dict)
+    """The flags that a provider of this format may be configured with, and what each means, for the documentation."""
     framing_options: Mapping[str, Any] = field(default_factory=dict)
     """Keyword options for the decoder of its provider's stream (dialects that need them)."""

@@ -147,6 +147,7 @@ class Runtime:
             framing=fmt.framings[0],
             reader_options=ReaderOptions(
                 provider=name,
+                vendor=provider.vendor,
                 quirks=provider.quirks,
                 passthrough=fmt is answer,
                 tools=tuple(tool.name for tool in request.tools if isinstance(tool, Tool)),
@@ -166,7 +167,7 @@ class Runtime:
             connect_timeout=timeouts.connect,
             proxy="" if provider.embedded else provider.proxy,
         )
-        return Prepared(resolved, upstream, waits, call, (*request.lost, *wire.lost))
+        return Prepared(resolved, upstream, waits, call, wire.lost)
 
     def writer_options(
         self, request: Request, prepared: Prepared, answer: Format, *, request_id: str, created: int

@@ -25,6 +25,12 @@ def _auth_headers(credential: str) -> tuple[tuple[str, str], ...]:
     return (("x-api-key", credential),)
 
 
+QUIRKS = {
+    "input_includes_cache": "`true`: `input_tokens` includes the cached tokens, as OpenAI counts them.",
+    "effort_as_budget": "`true`: the model knows no effort; a caller's effort becomes a budget of thinking tokens.",
+}
+"""Where compatible providers and older models depart from Anthropic."""
+
 FORMAT = Format(
     name=NAME,
     vendor=VENDOR,
@@ -42,6 +48,7 @@ FORMAT = Format(
     write_response=write_response,
     read_error=read_error,
     write_error=write_error,
+    quirks=QUIRKS,
     error_status=error_status,
     forwarded_headers=FORWARDED_HEADERS,
 )

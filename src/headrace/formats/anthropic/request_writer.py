@@ -201,6 +201,8 @@ class _Composer:
             if block is None:
                 self._lost.append(f"{path}: {_name(part)}")
                 return None
+            if part.detail is not None:
+                self._lost.append(f"{path}.detail")
             return {**block, **own(part.extensions, self._target.vendor)}  # a document's source may be there
         elif isinstance(part, ToolCall):
             block = {

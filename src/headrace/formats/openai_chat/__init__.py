@@ -16,6 +16,15 @@ def _auth_headers(credential: str) -> tuple[tuple[str, str], ...]:
     return (("authorization", f"Bearer {credential}"),)
 
 
+QUIRKS = {
+    "done_marker": "`false`: the provider sends no `[DONE]`; the end of the body after every finish reason is the end.",
+    "think_tags": "`true`: reasoning stands in the text between `<think>` and `</think>`. `open`: the first tag is missing.",
+    "max_tokens_field": "Name of the request's output limit: `max_tokens` or `max_completion_tokens`.",
+    "stream_options": "`false`: the provider refuses `stream_options`; no usage is asked for.",
+    "top_k": "`true`: the provider takes `top_k`.",
+}
+"""Where compatible providers depart from OpenAI (DOSSIER, section 11)."""
+
 FORMAT = Format(
     name=NAME,
     vendor=VENDOR,
@@ -33,5 +42,6 @@ FORMAT = Format(
     write_response=write_response,
     read_error=read_error,
     write_error=write_error,
+    quirks=QUIRKS,
     framing_options={"extra_fields": frozenset({"error"})},
 )

@@ -19,11 +19,10 @@ _decode_any = msgspec.json.Decoder().decode
 class Call:
     """One tool call of one choice. `block` is -1 until its name is known."""
 
-    __slots__ = ("_kept", "_size", "arguments", "block", "extensions", "id", "key", "name", "position")
+    __slots__ = ("_kept", "_size", "arguments", "block", "extensions", "id", "name", "position")
 
-    def __init__(self, position: int, key: int | None, id: str) -> None:
+    def __init__(self, position: int, id: str) -> None:
         self.position = position
-        self.key = key
         self.id = id
         self.name = ""
         self.block = -1
@@ -82,7 +81,7 @@ class Calls:
                 self._by_id[id] = call
             self.last = call
             return call, False
-        call = Call(len(self.all), key, id)
+        call = Call(len(self.all), id)
         self.all.append(call)
         if key is not None:
             self._by_key[key] = call

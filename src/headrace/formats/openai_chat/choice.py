@@ -83,7 +83,8 @@ class Choice:
             for annotation in annotations:
                 if isinstance(annotation, dict):
                     block = self._open(BlockKind.TEXT)
-                    self._out.events.append(ev.CitationDelta(block, Citation(self._out.vendor, annotation)))
+                    said = {name: value for name, value in annotation.items() if name != "index"}  # the stream's own
+                    self._out.events.append(ev.CitationDelta(block, Citation(self._out.vendor, said)))
         if delta.get("tool_calls"):
             self._tool_calls(delta["tool_calls"])
         if isinstance(delta.get("function_call"), dict):

@@ -206,12 +206,12 @@ class ChatStreamReader(FrameReader):
         if usage is not None:
             self._usage = usage if self._usage is None else self._usage.merge(usage)
         self._start(chunk, choices, usage)
+        if chunk.get("object") == "text_completion":
+            self._out.dirty = True  # the older API, whose chunks no client of this one knows
         pure = None
         for position, raw in enumerate(choices):
             if not self._ended:
-                pure = self._read_choice(
-                    raw, position, legacy=chunk.get("object") == "text_completion", failing=error is not None
-                )
+                pure = self._read_choice(raw, position, failing=error is not None)
         progress = chunk.get("prompt_progress")
         if isinstance(progress, dict) and self._started and not self._ended:
             self._out.events.append(_progress(progress, self._out.own(progress)))
@@ -247,16 +247,14 @@ class ChatStreamReader(FrameReader):
 
     # One choice.
 
-    def _read_choice(
-        self, raw: dict[str, Any], position: int, *, legacy: bool, failing: bool
-    ) -> tuple[_Target, str] | None:
+    def _read_choice(self, raw: dict[str, Any], position: int, *, failing: bool) -> tuple[_Target, str] | None:
+        """Take one choice of a chunk. `failing`: the chunk holds an error, so its finish reason says nothing."""
         choice = self._choice(raw.get("index"), position)
         delta = raw.get("delta")
         if not isinstance(delta, dict):
             delta = raw.get("message")
         if not isinstance(delta, dict):
             delta = {"content": raw.get("text")}
-            self._out.dirty = self._out.dirty or legacy
         if choice.finished:
             self._read_late(raw, delta)
             return None
@@ -268,7 +266,7 @@ class ChatStreamReader(FrameReader):
                 self._finish(choice, finish, raw)
             return None
         self._out.dirty = self._out.dirty or finish == ""
-        return None if logprobs or legacy else _find_pure(choice, delta)
+        return None if logprobs else _find_pure(choice, delta)
 
     def _choice(self, index: Any, position: int) -> Choice:
         if index is None:

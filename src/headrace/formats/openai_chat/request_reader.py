@@ -28,6 +28,7 @@ from .messages import read_messages
 NAME = "openai_chat"
 _VENDOR_PREFIX = "vendor:"
 
+_Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Penalty = Annotated[float, msgspec.Meta(ge=-2, le=2)]
 
 
@@ -76,10 +77,10 @@ class _Body(msgspec.Struct):
     max_completion_tokens: Positive | None = None
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
-    top_k: int | None = None
+    top_k: _Integer | None = None
     stop: str | list[str] | None = None
     n: Annotated[int, msgspec.Meta(ge=1, le=128)] | None = None
-    seed: int | None = None
+    seed: _Integer | None = None
     presence_penalty: _Penalty | None = None
     frequency_penalty: _Penalty | None = None
     logprobs: bool | None = None

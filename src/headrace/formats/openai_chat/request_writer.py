@@ -9,7 +9,8 @@ no place for is named in `lost`. Where a choice had to be made:
   that a caller itself has named, since models that cannot reason reject it.
 - A tool result that is an error is sent as it is, and the mark is lost: its text is the caller's. Images and files in a
   tool result, where OpenAI allows text alone, follow in a user message after the results.
-- `top_k` is sent only with the quirk `top_k`.
+- `top_k` is sent only with the quirk `top_k`; `stream_options` are left out with the quirk `stream_options: false`, for
+  servers that reject them.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def write_request(request: Request, target: Target) -> WireRequest:
     body.pop("stream", None)
     if target.stream:
         body["stream"] = True
-        body["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
+        if target.quirks.get("stream_options") is not False:
+            body["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
     extension = request.extensions.get(target.vendor)
     if isinstance(extension, dict):
         body = _merged(body, extension)

@@ -2,8 +2,9 @@
 
 The rule (DOSSIER 1.10): the same id, time and model on every chunk; a role chunk first and one finish reason per choice;
 tool indices dense from 0; usage, in one last chunk without choices, only for callers that asked for it; `[DONE]` last and
-once, after an error too. In passthrough the provider's own frames go on as they are, and the state is kept as if each had
-been written here, so that the two can alternate.
+once, after an error too. Entries of lists in deltas have an `index`, by which official clients put them together. In
+passthrough the provider's own frames go on as they are, and the state is kept as if each had been written here, so that
+the two can alternate; only usage that the caller did not ask for is taken out.
 
 Deltas are joined from constant bytes around the encoded text. What OpenAI has no word for travels in the words its
 compatible family uses: `reasoning_content`, `reasoning_details` (signatures, redacted reasoning, with the vendor in
@@ -38,13 +39,14 @@ _STATELESS = frozenset({TextDelta, ReasoningDelta})
 class _Choice:
     """What has been sent of one choice. `head`: the bytes of its chunks up to the delta."""
 
-    __slots__ = ("calls", "head", "items", "refused", "role_sent")
+    __slots__ = ("annotations", "calls", "head", "images", "items", "refused")
 
     def __init__(self, head: bytes) -> None:
         self.head = head
-        self.role_sent = False
         self.calls = 0
         self.items = 0  # reasoning items
+        self.annotations = 0
+        self.images = 0
         self.refused = False
 
 
@@ -252,7 +254,9 @@ class ChatStreamWriter:
         if annotation is None:
             self.lost.add("citations")
         else:
-            self._delta(self._blocks[event.block].choice, {"annotations": [annotation]}, frames)
+            choice = self._blocks[event.block].choice
+            self._delta(choice, {"annotations": [{**annotation, "index": choice.annotations}]}, frames)
+            choice.annotations += 1
 
     def _on_block_stop(self, event: ev.BlockStop, frames: list[Frame]) -> None:
         block = self._blocks.pop(event.block)
@@ -267,7 +271,9 @@ class ChatStreamWriter:
             self._delta(block.choice, {"reasoning_details": [item]}, frames)
         elif kind is BlockKind.MEDIA and (block.url or any(block.data)):
             url = block.url or data_url(block.start.media_type, "".join(block.data))
-            self._delta(block.choice, {"images": [{"type": "image_url", "image_url": {"url": url}}]}, frames)
+            image = {"type": "image_url", "image_url": {"url": url}, "index": block.choice.images}
+            block.choice.images += 1
+            self._delta(block.choice, {"images": [image]}, frames)
 
     def _on_usage(self, event: ev.UsageReport, frames: list[Frame]) -> None:
         self._usage = event.usage if self._usage is None else self._usage.merge(event.usage)
