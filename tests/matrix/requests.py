@@ -43,8 +43,6 @@ class Case:
     """What every caller means by it, as far as its format can say it."""
     bodies: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Caller's format -> body, without model, stream and version."""
-    vendor: str = ""
-    """The provider's vendor, where it matters; else the format's own."""
 
 
 def user(*parts: Any) -> Message:

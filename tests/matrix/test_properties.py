@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from headrace.model import events as ev
-from headrace.model.content import ToolCall
+from headrace.model.content import Reasoning, Text, ToolCall
 from headrace.model.events import BlockKind, Event
 from headrace.model.grammar import Grammar
 from headrace.model.response import Response
@@ -40,7 +40,7 @@ PAIRS = [(first, second) for first in ALL for second in ALL]
 KINDS = (BlockKind.TEXT, BlockKind.REASONING, BlockKind.TOOL_CALL, BlockKind.REFUSAL)
 NOT_OPAQUE = tuple(kind for kind in BlockKind if kind is not BlockKind.OPAQUE)
 
-quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def with_one_usage(events: list[Event]) -> list[Event]:
@@ -51,7 +51,7 @@ def with_one_usage(events: list[Event]) -> list[Event]:
         last.reasoning_tokens = min(last.reasoning_tokens or 0, last.output_tokens or 0)
     for event in events:
         if isinstance(event, Counting):
-            event.usage = last  # type: ignore[assignment]  # a report there means that there is one
+            event.usage = last
     return events
 
 
@@ -76,13 +76,29 @@ calls_side_by_side = whole_events(kinds=(BlockKind.TOOL_CALL,))
 
 @pytest.mark.parametrize("name", ["llm_stream", "gateway"])
 @quick
-@given(events=whole_events())
+@given(events=in_turn() | calls_side_by_side)
 def test_our_own_formats(name: str, events: list[Event]) -> None:
     check_one_format(name, events)
 
 
+@pytest.mark.parametrize("name", ["llm_stream", "gateway", "anthropic"])
 @quick
-@given(events=whole_events(kinds=NOT_OPAQUE))
+@given(events=whole_events(kinds=(BlockKind.TEXT, BlockKind.REASONING, BlockKind.TOOL_CALL), max_choices=1))
+def test_blocks_side_by_side_are_not_mixed(name: str, events: list[Event]) -> None:
+    """Each block comes back as one, though perhaps after another that had begun later and was the first to say something."""
+    came, _ = through(name, events)
+    assert pieces(response_of(came)[0]) == pieces(response_of(events)[0])
+
+
+def pieces(response: Response) -> list[tuple[str, str]]:
+    """What each block holds, in no order."""
+    parts = [part for choice in response.choices for part in choice.parts]
+    texts = [(type(part).__name__, part.text) for part in parts if isinstance(part, Text | Reasoning) and part.text]
+    return sorted(texts + [(part.name, part.arguments) for part in parts if isinstance(part, ToolCall)])
+
+
+@quick
+@given(events=in_turn(kinds=NOT_OPAQUE) | calls_side_by_side)
 def test_anthropic(events: list[Event]) -> None:
     """Opaque blocks are in the recordings; made-up ones say nothing about their vendor's."""
     check_one_format("anthropic", events)

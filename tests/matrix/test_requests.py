@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -18,9 +17,10 @@ import pytest
 
 from headrace.formats import FORMATS
 from headrace.formats.base import Target, WireRequest
-from headrace.model.content import Media, Reasoning, RedactedReasoning, Text, ToolResult
-from headrace.model.request import Message, ReasoningConfig, Request, ResponseFormat, Tool, VendorTool
+from headrace.model.content import Reasoning, RedactedReasoning, ToolResult
+from headrace.model.request import Request
 
+from .cannot_requests import REQUEST_CANNOT, parts_of
 from .pipes import ALL
 from .requests import CASES, Case, body_of
 
@@ -61,7 +61,7 @@ def _caller_limits(name: str, request: Request) -> Request:
     """The case's request as this caller's format can say it."""
     said = deepcopy(request)
     if name == "openai_chat":
-        for part in _parts(said):
+        for part in parts_of(said):
             if isinstance(part, ToolResult):
                 part.is_error = False
     if name == "anthropic" and said.max_tokens is None:
@@ -84,136 +84,6 @@ def test_every_caller_is_understood(case: Case, caller: str) -> None:
 
 # What providers can be told.
 
-Change = Callable[[Request, set[str]], None]
-"""Changes a request to what arrives of it; adds the expressions that a name in `lost` must match."""
-
-
-def _parts(request: Request) -> list[Any]:
-    return [part for message in request.messages for part in message.parts]
-
-
-def _drop(request: Request, lost: set[str], word: str, test: Callable[[Any], bool]) -> None:
-    """Leave out the parts that the test says, and messages that hold nothing else."""
-    for number, message in enumerate(request.messages):
-        for position, part in enumerate(message.parts):
-            if test(part):
-                lost.add(rf"messages\[{number}\]\.parts\[{position}\]: {word}")
-        message.parts = [part for part in message.parts if not test(part)]
-    request.messages = [message for message in request.messages if message.parts]
-
-
-def _clear(request: Request, lost: set[str], *names: str) -> None:
-    """Leave out fields."""
-    blank = Request(model="", messages=[])
-    for name in names:
-        if getattr(request, name) != getattr(blank, name):
-            lost.add(f"request\\.{name}")
-            setattr(request, name, getattr(blank, name))
-
-
-def _vendor_tools(request: Request, lost: set[str], vendor: str) -> None:
-    for number, tool in enumerate(request.tools):
-        if isinstance(tool, VendorTool) and tool.vendor != vendor:
-            lost.add(rf"(request\.)?tools\[{number}\]: a tool of {tool.vendor}")
-    request.tools = [tool for tool in request.tools if isinstance(tool, Tool) or tool.vendor == vendor]
-
-
-def _no_plain_text_format(request: Request) -> None:
-    if request.response_format is not None and request.response_format.type == "text":
-        request.response_format = None  # what a request without one means
-
-
-def _to_openai(request: Request, lost: set[str]) -> None:
-    _drop(request, lost, "reasoning.*", lambda part: isinstance(part, Reasoning | RedactedReasoning))
-    _drop(
-        request, lost, "document", lambda part: isinstance(part, Media) and part.type == "document" and bool(part.url)
-    )
-    for number, message in enumerate(request.messages):
-        for part in message.parts:
-            if isinstance(part, ToolResult) and part.is_error:
-                part.is_error = False
-                lost.add(rf"messages\[{number}\]\.is_error")
-    _images_after_results(request)
-    for message in request.messages:
-        message.parts = [
-            Text(text=f"{part.title}\n{part.text}") if isinstance(part, Media) and part.text else part
-            for part in message.parts
-        ]
-    _clear(request, lost, "top_k")
-    _vendor_tools(request, lost, "openai")
-    _no_plain_text_format(request)
-    if request.response_format is not None and request.response_format.type == "json_schema":
-        request.response_format.name = request.response_format.name or "response"
-    reasoning = request.reasoning
-    if reasoning is not None and not reasoning.enabled:
-        request.reasoning = None  # models that cannot reason refuse to be told not to
-    elif reasoning is not None and reasoning.budget_tokens is not None:
-        request.reasoning = ReasoningConfig(effort="low" if reasoning.budget_tokens <= 2048 else "medium")
-
-
-def _images_after_results(request: Request) -> None:
-    messages = []
-    for message in request.messages:
-        messages.append(message)
-        for part in message.parts:
-            others = [one for one in part.parts if isinstance(one, Media)] if isinstance(part, ToolResult) else []
-            if others:
-                part.parts = [one for one in part.parts if not isinstance(one, Media)]
-                intro = Text(text=f"(from the result of tool call {part.tool_call_id})")
-                messages.append(Message(role="user", parts=[intro, *others]))
-    request.messages = messages
-
-
-def _to_anthropic(request: Request, lost: set[str]) -> None:
-    _drop(request, lost, "audio", lambda part: isinstance(part, Media) and part.type == "audio")
-    for number, message in enumerate(request.messages):
-        if message.name is not None:
-            message.name = None
-            lost.add(rf"messages\[{number}\]\.name")
-    for part in _parts(request):
-        if isinstance(part, Media) and part.detail is not None:
-            part.detail = None
-            lost.add(r".*detail.*")
-        if isinstance(part, Media) and part.url:
-            part.media_type = ""
-    _clear(request, lost, "n", "seed", "presence_penalty", "frequency_penalty", "logprobs", "top_logprobs")
-    if request.max_tokens is None:
-        request.max_tokens = 4096
-    if request.temperature is not None and request.temperature > 1:
-        request.temperature = 1.0
-        lost.add(r"request\.temperature.*")
-    if any(not stop.strip() for stop in request.stop_sequences):
-        request.stop_sequences = [stop for stop in request.stop_sequences if stop.strip()]
-        lost.add(r"request\.stop_sequences: blank ones")
-    _vendor_tools(request, lost, "anthropic")
-    _no_plain_text_format(request)
-    output = request.response_format
-    if output is not None and output.type == "json":
-        request.response_format = None
-        request.messages.insert(0, Message(role="system", parts=[Text(text=_JSON_ONLY)]))
-    elif output is not None:
-        request.response_format = ResponseFormat(type="json_schema", schema=output.schema)
-    if request.tool_choice is not None and request.tool_choice.mode == "none":
-        request.tool_choice.parallel = None
-
-
-_JSON_ONLY = "Answer with one valid JSON object and nothing else: no explanation, no code fence."
-
-
-def _to_ours(request: Request, lost: set[str]) -> None:
-    _vendor_tools(request, lost, "")
-    for part in _parts(request):
-        if isinstance(part, Media) and part.text is not None:
-            part.data, part.text = "QWxsIGlzIHdlbGwu", None
-
-
-REQUEST_CANNOT: dict[str, Change] = {
-    "openai_chat": _to_openai,
-    "anthropic": _to_anthropic,
-    "llm_stream": _to_ours,
-    "gateway": _to_ours,
-}
-
 
 @pytest.mark.parametrize(("case", "caller", "provider"), PAIRS)
 def test_every_provider_is_told(case: Case, caller: str, provider: str) -> None:
@@ -222,13 +92,13 @@ def test_every_provider_is_told(case: Case, caller: str, provider: str) -> None:
     due = deepcopy(request)
     lost: set[str] = set()
     if caller != provider:
-        REQUEST_CANNOT[provider](due, lost)
+        for limit in REQUEST_CANNOT[provider]:
+            limit.change(due, lost)
     elif provider == "openai_chat":  # OpenAI itself has no place for reasoning and rejects it
         for number, message in enumerate(due.messages):
-            kept = [part for part in message.parts if not isinstance(part, Reasoning | RedactedReasoning)]
-            if len(kept) < len(message.parts):
+            if any(isinstance(part, Reasoning | RedactedReasoning) for part in message.parts):
                 lost.add(rf"messages\[{number}\]\.reasoning_\w+")
-            message.parts = kept
+            message.parts = [part for part in message.parts if not isinstance(part, Reasoning | RedactedReasoning)]
     arrived = arriving(wire, provider)
     assert meaning(arrived) == meaning(due)
     assert arrived.stream is True
@@ -344,7 +214,7 @@ def test_unknown_fields_survive_at_every_depth(name: str) -> None:
 
 # Extensions.
 
-EXTENSIONS = {
+EXTENSIONS: dict[str, dict[str, Any]] = {
     "vendor:openai": {"service_tier": "flex", "prediction": {"type": "content"}},
     "vendor:anthropic": {"service_tier": "standard_only", "context_management": {"edits": []}},
     "vendor:groq": {"service_tier": "on_demand"},
@@ -401,11 +271,12 @@ def test_extensions_are_merged_deeply_and_win() -> None:
 # What never leaves.
 
 
-@pytest.mark.parametrize("caller", ["llm_stream", "gateway"])
-@pytest.mark.parametrize("provider", ALL)
+@pytest.mark.parametrize(
+    ("caller", "provider"),
+    # A provider of the caller's own format is another gateway, and may see them.
+    [(caller, provider) for caller in ("llm_stream", "gateway") for provider in ALL if caller != provider],
+)
 def test_metadata_and_budget_stay_here(caller: str, provider: str) -> None:
-    if caller == provider:
-        pytest.skip("a provider of the caller's own format is another gateway, and may see them")
     case = next(case for case in CASES if case.id == "metadata and budget")
     request = FORMATS[caller].read_request(body_of(case, caller))
     wire = FORMATS[provider].write_request(request, target_of(provider))

@@ -221,6 +221,14 @@ class TestMessages:
         assert lost == []
 
 
+def test_the_detail_of_an_image_is_named_as_lost() -> None:
+    body, lost = send(user(Media(type="image", url="https://example.com/a.png", detail="low")))
+    assert body["messages"][0]["content"] == [
+        {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}
+    ]
+    assert lost == ["messages[0].parts[0].detail"]
+
+
 class TestReasoningParts:
     SIGNED = Reasoning(text="hm", signature="S/+=", vendor="anthropic")
     REDACTED = RedactedReasoning(data="D", vendor="anthropic")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -782,10 +783,12 @@ DELTAS = st.fixed_dictionaries(
 
 @given(
     st.lists(
-        st.tuples(DELTAS, st.integers(0, 1), st.sampled_from([None, None, None, "", "stop", "length"])), max_size=12
+        st.tuples(DELTAS, st.integers(0, 1), st.sampled_from([None, None, None, "", "stop", "length"])), max_size=20
     )
 )
-def test_any_deltas_give_a_legal_stream(said: list[tuple[Any, int, Any]]) -> None:
+def test_any_deltas_give_a_legal_stream_and_templates_change_nothing(said: list[tuple[Any, int, Any]]) -> None:
     frames = [chunk(delta, index=index, finish=finish) for delta, index, finish in said]
-    read([*frames, DONE])
-    read([*frames, DONE], passthrough=True)
+    for passthrough in (False, True):
+        short = read([*frames, DONE], passthrough=passthrough)
+        with patch("headrace.formats.openai_chat.template.Templates.learn", return_value=None):
+            assert read([*frames, DONE], passthrough=passthrough) == short

@@ -87,6 +87,12 @@ def test_the_callers_body_goes_on_with_usage_asked_for() -> None:
     assert "stream_options" not in body
 
 
+def test_servers_that_reject_stream_options_get_none() -> None:
+    body, _ = passed({"stream_options": {"x": 1}}, vendor="old", quirks={"stream_options": False})
+    assert body["stream"] is True
+    assert "stream_options" not in body
+
+
 def test_what_is_for_the_gateway_stays_here() -> None:
     said = {
         "budget": {"max_tokens": 5},

@@ -181,12 +181,13 @@ def test_citations() -> None:
     said = [ev.CitationDelta(0, Citation("x", payload)) for payload in (own, web, place)]
     frames = writer.write([START, block(K.TEXT), *said])
     assert deltas(frames)[1:] == [
-        {"annotations": [own]},
+        {"annotations": [{**own, "index": 0}]},
         {
             "annotations": [
                 {
                     "type": "url_citation",
                     "url_citation": {"url": "v", "title": "w", "start_index": 0, "end_index": 0, "content": "c"},
+                    "index": 1,
                 }
             ]
         },
@@ -213,7 +214,7 @@ def test_media() -> None:
     assert deltas(frames)[1:-1] == [
         {"audio": {"id": "au", "data": "AAAA", "transcript": "Hel"}},
         {"audio": {"data": "BBBB", "transcript": "lo", "expires_at": 9}},
-        {"images": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,CCCC"}}]},
+        {"images": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,CCCC"}, "index": 0}]},
     ]
     audio, image = assemble(read(frames)).choices[0].parts
     assert isinstance(audio, Media)
@@ -359,7 +360,7 @@ def test_frames_go_on_byte_for_byte() -> None:
 def test_usage_that_nobody_asked_for_is_taken_out() -> None:
     assert both([*STREAM, USAGE, DONE], include_usage=False) == [*STREAM, DONE]
     counts = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
-    more = {"time_info": {"t": 1.0}, "citations": ["u"], "x_groq": {"id": "g"}}
+    more: dict[str, Any] = {"time_info": {"t": 1.0}, "citations": ["u"], "x_groq": {"id": "g"}}
     with_usage = chunk({}, finish="tool_calls", usage=counts, **{**more, "x_groq": {"id": "g", "usage": counts}})
     written = both([*STREAM[:-1], with_usage, DONE], include_usage=False)
     assert written == [*STREAM[:-1], chunk({}, finish="tool_calls", **more), DONE]
@@ -435,7 +436,13 @@ def test_a_stream_of_legacy_completions_becomes_one_of_chat() -> None:
         }
         for t, f in (("a", None), ("b", "length"))
     ]
-    written = both([*map(frame, text), DONE])
+    usage = {
+        "id": "cmpl",
+        "object": "text_completion",
+        "choices": [],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 2},
+    }
+    written = both([*map(frame, [*text, usage]), DONE])
     assert {body["object"] for body in bodies(written)[:-1]} == {"chat.completion.chunk"}
     assert summary(assemble(read(written)))[0]["text"] == "ab"
 

@@ -153,7 +153,15 @@ class _Composer:
         effort = _effort(request.reasoning)
         if effort is not None:
             body["reasoning_effort"] = effort
+        if request.reasoning is not None:
+            self._name_reasoning(request.reasoning, effort)
         return body
+
+    def _name_reasoning(self, asked: ReasoningConfig, effort: str | None) -> None:
+        if asked.budget_tokens is not None:
+            self._lost.append(f"request.reasoning.budget_tokens: sent as effort {effort}")
+        if not asked.enabled and effort is None:
+            self._lost.append("request.reasoning: that it is switched off")
 
     def _tools(self, body: Body) -> None:
         tools = []

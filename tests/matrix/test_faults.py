@@ -1,0 +1,567 @@
+"""Faults that users reported in other gateways, each as a small input, through the reader and every writer.
+
+Every test names the reports it comes from (repository#number, public). What it asserts is what would have been right.
+
+Not here, because no format or framing is at fault:
+- when and whether to fail over or to retry (litellm#32835, #27967, vercel/ai#18667), cancellation (litellm#31499,
+  production-stack#634), slow and silent sides (bifrost#6802, smg#2097, anthropic-sdk-typescript#867): tests/engine,
+  and with real sockets tests/gateway;
+- buffering by proxies and lumps instead of a flow (Kong#12680): tests/gateway/test_nginx.py;
+- usage of cancelled streams (bifrost#3357): tests/engine, where a stream settles.
+Of formats that are not spoken yet: OpenAI Responses (litellm#17246, #28899), Gemini's own signatures (litellm#16893),
+Bedrock (the original of litellm#32759), Ollama's own stream (the original of litellm#33678); streams that are resumed or
+cached (langgraph#8112, vercel/ai#8390, gaia#851, litellm#32068).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from headrace.formats import FORMATS
+from headrace.formats.base import ReaderOptions
+from headrace.formats.whole import WholeReader
+from headrace.framing import FRAMINGS, Frame, SSEEncoder
+from headrace.model import events as ev
+from headrace.model.errors import ProtocolError
+from headrace.model.events import Event
+from headrace.model.request import Request
+
+from .pipes import (
+    ALL,
+    DONE,
+    Answer,
+    Digest,
+    byte_by_byte,
+    check_failed_ending,
+    check_whole_ending,
+    digest_events,
+    finished_choices,
+    frames_of,
+    read,
+    through,
+    write,
+)
+
+EACH = pytest.mark.parametrize("name", ALL)
+
+
+def chat(*chunks: dict[str, Any] | bytes, done: bool = True) -> bytes:
+    """A stream of OpenAI's format. Bytes are payloads as they are."""
+    head = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    payloads = [chunk if isinstance(chunk, bytes) else json.dumps({**head, **chunk}).encode() for chunk in chunks]
+    return SSEEncoder().encode([Frame(payload) for payload in (*payloads, *([DONE] if done else []))])
+
+
+def delta(finish: str | None = None, index: int = 0, **fields: Any) -> dict[str, Any]:
+    return {"choices": [{"index": index, "delta": fields, "finish_reason": finish}]}
+
+
+def call(index: int | None, id: str | None, name: str | None, arguments: str) -> dict[str, Any]:
+    function = {"arguments": arguments, **({"name": name} if name else {})}
+    place = {} if index is None else {"index": index}
+    return {**place, **({"id": id, "type": "function"} if id else {}), "function": function}
+
+
+START: dict[str, Any] = {
+    "type": "message_start",
+    "message": {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [],
+        "stop_reason": None,
+        "usage": {"input_tokens": 10, "output_tokens": 1},
+    },
+}
+STOP = {"type": "message_stop"}
+
+
+def messages(*events: dict[str, Any]) -> bytes:
+    """A stream of Anthropic's format."""
+    return SSEEncoder().encode([Frame(json.dumps(event).encode(), event["type"]) for event in events])
+
+
+def opened(index: int, **block: Any) -> dict[str, Any]:
+    return {"type": "content_block_start", "index": index, "content_block": block}
+
+
+def added(index: int, **change: Any) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": index, "delta": change}
+
+
+def closed(index: int) -> dict[str, Any]:
+    return {"type": "content_block_stop", "index": index}
+
+
+def ended(stop: str = "end_turn", **usage: int) -> dict[str, Any]:
+    return {"type": "message_delta", "delta": {"stop_reason": stop}, "usage": {"output_tokens": 5, **usage}}
+
+
+def seen(name: str, events: Sequence[Event]) -> Digest:
+    """What a caller of this format sees of them."""
+    came, _ = through(name, list(events))
+    return digest_events(came)
+
+
+def only(told: Digest) -> Answer:
+    (answer,) = told.answers.values()
+    return answer
+
+
+def calls_of(answer: Answer) -> list[tuple[str, Any]]:
+    return [(one.name, one.arguments) for one in answer.calls]
+
+
+def indices(frames: Sequence[Frame]) -> list[int]:
+    """`index` of all tool calls that an OpenAI caller is sent, in the order of their first mention."""
+    found: dict[int, None] = {}
+    for frame in frames:
+        if frame.data != DONE:
+            for choice in json.loads(frame.data).get("choices", ()):
+                for one in choice["delta"].get("tool_calls", ()):
+                    found[one["index"]] = None
+    return list(found)
+
+
+# Tool calls.
+
+
+@EACH
+@pytest.mark.parametrize("index", [None, 0])
+def test_1_calls_that_all_have_the_same_index(name: str, index: int | None) -> None:
+    """1. BerriAI/litellm#33678, #14579: every call has index 0, or none: clients concatenate the arguments."""
+    stream = chat(
+        delta(tool_calls=[call(index, None, "read", '{"path":"a.rs"}')]),
+        delta(tool_calls=[call(index, None, "read", '{"path":"b.rs"}')]),
+        delta("tool_calls"),
+    )
+    events = read("openai_chat", [stream])
+    answer = only(seen(name, events))
+    assert calls_of(answer) == [("read", {"path": "a.rs"}), ("read", {"path": "b.rs"})]
+    assert len({one.id for one in answer.calls}) == 2
+    assert indices(write("openai_chat", events).frames) == [0, 1]
+
+
+@EACH
+def test_2_the_index_of_a_call_is_not_that_of_its_block(name: str) -> None:
+    """2. BerriAI/litellm#32759: text is block 0, the tool block 1: OpenAI's callers got index 1."""
+    events = read(
+        "anthropic",
+        [
+            messages(
+                START,
+                opened(0, type="text", text=""),
+                added(0, type="text_delta", text="I look"),
+                closed(0),
+                opened(1, type="tool_use", id="toolu_1", name="f", input={}),
+                added(1, type="input_json_delta", partial_json='{"a":1}'),
+                closed(1),
+                ended("tool_use"),
+                STOP,
+            )
+        ],
+    )
+    assert calls_of(only(seen(name, events))) == [("f", {"a": 1})]
+    assert indices(write("openai_chat", events).frames) == [0]
+
+
+@EACH
+def test_3_parallel_calls_whose_arguments_interleave(name: str) -> None:
+    """3. maximhq/bifrost#1961: blocks 1 and 2 both became index 0."""
+    events = read(
+        "anthropic",
+        [
+            messages(
+                START,
+                opened(0, type="text", text=""),
+                closed(0),
+                opened(1, type="tool_use", id="toolu_a", name="a", input={}),
+                opened(2, type="tool_use", id="toolu_b", name="b", input={}),
+                added(1, type="input_json_delta", partial_json='{"x":'),
+                added(2, type="input_json_delta", partial_json='{"y":'),
+                added(1, type="input_json_delta", partial_json="1}"),
+                added(2, type="input_json_delta", partial_json="2}"),
+                closed(1),
+                closed(2),
+                ended("tool_use"),
+                STOP,
+            )
+        ],
+    )
+    answer = only(seen(name, events))
+    assert [(one.id, one.name, one.arguments) for one in answer.calls] == [
+        ("toolu_a", "a", {"x": 1}),
+        ("toolu_b", "b", {"y": 2}),
+    ]
+    assert indices(write("openai_chat", events).frames) == [0, 1]
+
+
+SEARCH = messages(
+    START,
+    opened(0, type="server_tool_use", id="srvtoolu_1", name="web_search", input={}),
+    added(0, type="input_json_delta", partial_json='{"query":"x"}'),
+    closed(0),
+    opened(1, type="web_search_tool_result", tool_use_id="srvtoolu_1", content=[{"url": "https://example.com"}]),
+    closed(1),
+    opened(2, type="some_new_block", x=1),
+    added(2, type="some_new_delta", y=2),
+    closed(2),
+    opened(3, type="text", text=""),
+    added(3, type="text_delta", text="Found."),
+    closed(3),
+    ended(),
+    STOP,
+)
+
+
+@EACH
+def test_5_every_delta_follows_a_start(name: str) -> None:
+    """5. maximhq/bifrost#4890: starts of server tools were dropped, their deltas and stops sent on."""
+    events = read("anthropic", [SEARCH])
+    assert only(seen(name, events)).text == "Found."
+    begun: set[int] = set()
+    for frame in write("anthropic", events).frames:
+        said = json.loads(frame.data)
+        if frame.event == "content_block_start":
+            assert said["index"] == len(begun)
+            begun.add(said["index"])
+        elif frame.event in ("content_block_delta", "content_block_stop"):
+            assert said["index"] in begun
+    opaque = [(vendor, payload["type"]) for vendor, _, payload in only(seen("anthropic", events)).opaque]
+    assert opaque == [
+        ("anthropic", "server_tool_use"),
+        ("anthropic", "web_search_tool_result"),
+        ("anthropic", "some_new_block"),
+    ]
+
+
+def test_5_unknown_blocks_pass_as_they_came() -> None:
+    """5. maximhq/bifrost#4890: to a caller of the same format everything goes on, known or not."""
+    events = read("anthropic", [SEARCH], passthrough=True)
+    assert write("anthropic", events, passthrough=True).frames == frames_of(SEARCH)
+
+
+@EACH
+def test_6_choices_are_kept_apart(name: str) -> None:
+    """6. BerriAI/litellm#15962, #8977, #5236: with n > 1 every choice became 0."""
+    events = read(
+        "openai_chat",
+        [
+            chat(
+                delta(index=0, content="A"),
+                delta(index=1, tool_calls=[call(0, "x", "f", '{"n":')]),
+                delta(index=0, content="B"),
+                delta(index=1, tool_calls=[call(0, None, None, "1}")]),
+                delta("stop", index=0),
+                delta("tool_calls", index=1),
+            )
+        ],
+    )
+    told = seen(name, events)
+    assert told.answers[0].text == "AB"
+    if name == "anthropic":  # which has room for one
+        assert list(told.answers) == [0]
+        assert "choices" in write(name, events).lost
+    else:
+        assert calls_of(told.answers[1]) == [("f", {"n": 1})]
+        assert (told.answers[0].stop, told.answers[1].stop) == ("end_turn", "tool_use")
+
+
+@EACH
+def test_9_an_empty_finish_reason_is_none(name: str) -> None:
+    """9. ollama/ollama#7881, #4357: `finish_reason` is "" until the answer ends."""
+    events = read("openai_chat", [chat(delta("", content="Hel"), delta("", content="lo"), delta("stop"))])
+    assert finished_choices(events) == 1
+    answer = only(seen(name, events))
+    assert (answer.text, answer.stop) == ("Hello", "end_turn")
+
+
+# How answers end.
+
+
+@EACH
+def test_10_stop_after_a_call_means_the_call(name: str) -> None:
+    """10. BerriAI/litellm#35663: a call, then a last chunk that says only "stop"."""
+    events = read("openai_chat", [chat(delta(tool_calls=[call(0, "x", "f", "{}")]), delta("stop"))])
+    assert only(seen(name, events)).stop == "tool_use"
+
+
+def test_11_no_empty_block_before_a_call() -> None:
+    """11. BerriAI/litellm#34692: Anthropic's callers got an empty text block and `end_turn`."""
+    stream = chat(
+        delta(role="assistant", content=""),
+        delta(content="", tool_calls=[call(0, "x", "f", '{"a":1}')]),
+        delta("stop", content=""),
+    )
+    said = [json.loads(frame.data) for frame in write("anthropic", read("openai_chat", [stream])).frames]
+    starts = [one["content_block"]["type"] for one in said if one["type"] == "content_block_start"]
+    assert starts == ["tool_use"]
+    assert [one["delta"]["stop_reason"] for one in said if one["type"] == "message_delta"] == ["tool_use"]
+
+
+CUT_STREAMS = {
+    "openai_chat": chat(delta(content="Half an"), done=False),
+    "anthropic": messages(START, opened(0, type="text", text=""), added(0, type="text_delta", text="Half an")),
+    "with a finish reason": chat(delta(content="Half an"), delta("stop"), done=False),
+}
+
+
+@EACH
+@pytest.mark.parametrize("stream", list(CUT_STREAMS.values()), ids=list(CUT_STREAMS))
+def test_14_the_end_of_the_bytes_is_not_the_end_of_the_answer(name: str, stream: bytes) -> None:
+    """14. anomalyco/opencode#43379, and 27a. BerriAI/litellm#40404; also Envoy's translator, which closes blocks at EOF."""
+    events = read("anthropic" if b"message_start" in stream else "openai_chat", [stream])
+    assert isinstance(events[-1], ev.Error)
+    assert events[-1].error.type == "upstream_truncated"
+    written = write(name, events)
+    check_failed_ending(name, written.frames, finished_choices(events))
+    told = digest_events(read(name, [written.data]))
+    assert only(told).text == "Half an"
+    assert told.error
+
+
+# Usage.
+
+
+@EACH
+def test_17_a_later_zero_erases_no_count(name: str) -> None:
+    """17. BerriAI/litellm#11789, #10240: message_delta repeats the cache counts as 0; the cost was seven times off."""
+    start = json.loads(json.dumps(START))
+    start["message"]["usage"] = {
+        "input_tokens": 4,
+        "cache_read_input_tokens": 30_000,
+        "cache_creation_input_tokens": 7,
+        "output_tokens": 1,
+    }
+    events = read("anthropic", [messages(start, ended(cache_read_input_tokens=0, cache_creation_input_tokens=0), STOP)])
+    assert seen(name, events).usage == (30_011, 5, 30_000, 7, 0)
+
+
+@EACH
+def test_18_cumulative_counts_are_not_added(name: str) -> None:
+    """18. langchain-ai/langchainjs#10249: start says 10 and 1, the last delta 25: that is 10 and 25."""
+    events = read("anthropic", [messages(START, ended(output_tokens=25), STOP)])
+    assert seen(name, events).usage[:2] == (10, 25)
+
+
+def test_19_known_counts_stand_in_the_start_too() -> None:
+    """19. maximhq/bifrost#2269, BerriAI/litellm#31069: Claude's clients read the cache counts in message_start."""
+    usage = {"prompt_tokens": 100, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 60}}
+    events = read("openai_chat", [chat({**delta(content="x"), "usage": usage}, delta("stop"))])
+    frames = write("anthropic", events).frames
+    (start,) = [json.loads(frame.data) for frame in frames if frame.event == "message_start"]
+    (last,) = [json.loads(frame.data) for frame in frames if frame.event == "message_delta"]
+    for said in (start["message"]["usage"], last["usage"]):
+        assert (said["input_tokens"], said["cache_read_input_tokens"]) == (40, 60)
+
+
+@EACH
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_21_chunks_without_choices_are_legal_anywhere(name: str, place: int) -> None:
+    """21. BerriAI/litellm#30761: `choices` is [] in usage chunks and in Azure's first; IndexError in mid-stream."""
+    chunks: list[dict[str, Any]] = [delta(content="a"), delta(content="b"), delta("stop")]
+    chunks.insert(place, {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}})
+    chunks.insert(place, {"id": "", "model": "", "choices": [], "prompt_filter_results": [{"prompt_index": 0}]})
+    told = seen(name, read("openai_chat", [chat(*chunks)]))
+    assert only(told).text == "ab"
+    assert told.usage[:2] == (3, 2)
+    assert told.error is None
+
+
+def test_22_the_cut_makes_no_difference() -> None:
+    """22. envoyproxy/ai-gateway#2162, and Portkey's one-blank separator: results depended on the reads."""
+    for format, stream in (("anthropic", SEARCH), ("openai_chat", chat(delta(content="a  b "), delta("stop")))):
+        whole = read(format, [stream])
+        assert read(format, byte_by_byte(stream)) == whole
+        for cut in range(len(stream)):
+            assert read(format, [stream[:cut], stream[cut:]]) == whole
+
+
+@EACH
+def test_25_output_is_what_the_last_delta_says(name: str) -> None:
+    """25. agentgateway#1089, #1686: output tokens were taken from message_start."""
+    events = read("anthropic", [messages(START, ended(output_tokens=300), STOP)])
+    assert seen(name, events).usage[1] == 300
+
+
+# Errors.
+
+
+@EACH
+def test_27_one_malformed_event_is_one_event(name: str) -> None:
+    """27c. BerriAI/litellm#40404: one broken payload killed the stream; what is around it can be read."""
+    stream = chat(delta(content="a"), b'{"choices": [', delta(content="b"), delta("stop"))
+    reader = FORMATS["openai_chat"].stream_reader(ReaderOptions())
+    frames = frames_of(stream)
+    with pytest.raises(ProtocolError) as caught:
+        reader.read(frames)
+    assert caught.value.consumed == 2
+    events = [*caught.value.events, *reader.read(frames[2:])]
+    assert only(seen(name, events)).text == "ab"
+
+
+ERRORS = {
+    "openai_chat": chat(delta(content="a"), b'{"error":{"message":"Overloaded","code":"overloaded"}}', done=False),
+    "34 with empty choices": chat(delta(content="a"), b'{"error":{"message":"Overloaded"},"choices":[]}', done=False),
+    "34 beside a finish reason": chat(
+        delta(content="a"), {"error": {"message": "Overloaded", "code": 502}, **delta("error")}, done=True
+    ),
+    "anthropic": messages(
+        START,
+        opened(0, type="text", text=""),
+        added(0, type="text_delta", text="a"),
+        {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
+    ),
+}
+
+
+@EACH
+@pytest.mark.parametrize("stream", list(ERRORS.values()), ids=list(ERRORS))
+def test_29_34_35_an_error_in_the_stream_reaches_the_caller(name: str, stream: bytes) -> None:
+    """29. BerriAI/litellm#39748, 34. OmniRoute#8210, 35. vercel/ai#4726: swallowed, or taken for a success."""
+    events = read("anthropic" if b"message_start" in stream else "openai_chat", [stream])
+    assert isinstance(events[-1], ev.Error)
+    written = write(name, events)
+    check_failed_ending(name, written.frames, 0)
+    told = digest_events(read(name, [written.data]))
+    assert told.error == "Overloaded"
+    assert only(told).text == "a"
+
+
+@EACH
+def test_34_an_error_first_is_no_empty_answer(name: str) -> None:
+    """34. OmniRoute#8210: `{"error": ..., "choices": []}` as the first thing that comes."""
+    events = read("openai_chat", [chat(b'{"error":{"message":"No"},"choices":[]}')])
+    assert [type(event) for event in events] == [ev.Error]
+    check_failed_ending(name, write(name, events).frames, 0)
+
+
+# Framing.
+
+PLAIN = read("openai_chat", [chat(delta(content="Hi"), delta("stop"))])
+
+
+@EACH
+def test_43_comments_are_ignored(name: str) -> None:
+    """43. Portkey-AI/gateway#1035: `: ping - 2025-...` went into the JSON parser."""
+    written = write(name, PLAIN)
+    noisy = b": ping - 2025-01-01\n\n" + written.data.replace(b"\n\n", b"\n\n: ping - 2025-01-01\n\n:\n\n")
+    assert read(name, [noisy]) == read(name, [written.data])
+    assert read(name, byte_by_byte(noisy)) == read(name, [written.data])
+
+
+@EACH
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
+@pytest.mark.parametrize("blank", [b" ", b""], ids=["blank", "no blank"])
+def test_44_every_spelling_of_sse(name: str, line_end: bytes, blank: bytes) -> None:
+    """44. envoyproxy/ai-gateway#2463: `data:{...}` without the blank, CRLF, CR alone, CRLF cut in two."""
+    written = write(name, PLAIN)
+    spelled = written.data.replace(b"data: ", b"data:" + blank).replace(b"event: ", b"event:" + blank)
+    spelled = spelled.replace(b"\n", line_end)
+    assert read(name, [spelled]) == read(name, [written.data])
+    assert read(name, byte_by_byte(spelled)) == read(name, [written.data])
+
+
+LINE_ENDS_THAT_ARE_NONE = "a\u0085b\u2028c\u2029d\x0be\x0cf\x1cg\x1dh\x1ei\ufeffj"
+
+
+@EACH
+@pytest.mark.parametrize("framing", ["sse", "ndjson"])
+def test_47_only_cr_and_lf_end_a_line(name: str, framing: str) -> None:
+    """47. httpx's aiter_lines, as in litellm and any-llm: U+2028 and others, raw within JSON, split the line."""
+    raw = json.dumps({"choices": [{"index": 0, "delta": {"content": LINE_ENDS_THAT_ARE_NONE}}]}, ensure_ascii=False)
+    events = read("openai_chat", [chat(raw.encode(), delta("stop"))])
+    assert only(digest_events(events)).text == LINE_ENDS_THAT_ARE_NONE
+    came, _ = through(name, events, framing)
+    assert only(digest_events(came)).text == LINE_ENDS_THAT_ARE_NONE
+
+
+def test_49_usage_that_was_not_asked_for_is_left_out_whole() -> None:
+    """49. gpustack#6155: the usage was cut out of the bytes, and `data: ` of the finish chunk and [DONE] with it."""
+    usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+    stream = chat(delta(content="Hi"), delta("stop"), {"choices": [], "usage": usage})
+    recorded = frames_of(stream)
+    events = read("openai_chat", [stream], passthrough=True)
+    without = Request(model="m", messages=[], include_usage=False)
+    sent = write("openai_chat", events, request=without, passthrough=True)
+    assert sent.frames == [*recorded[:2], recorded[-1]]
+    assert sent.data.count(b"data: ") == 3
+
+
+@EACH
+def test_49_a_body_is_not_chopped_into_a_stream(name: str) -> None:
+    """Portkey-AI/gateway#962: a JSON answer was faked as a stream of four-character pieces."""
+    said = "A whole answer, told at once."
+    body = {"id": "c", "choices": [{"index": 0, "message": {"content": said}, "finish_reason": "stop"}]}
+    reader = WholeReader(FORMATS["openai_chat"], ReaderOptions())
+    written = write(name, reader.read([Frame(json.dumps(body).encode())]))
+    check_whole_ending(name, written.frames)
+    assert sum(json.dumps(said).encode() in frame.data for frame in written.frames) == 1
+
+
+def test_flush_a_half_line_at_the_end_is_no_event() -> None:
+    """LiteLLM's flush() at EOF yields a half line as a line; by the standard it is dropped."""
+    decoder = FRAMINGS["sse"].decoder()
+    assert decoder.feed(b'data: {"a":1}\n\ndata: {"b":') == [Frame(b'{"a":1}')]
+    assert decoder.eof() == []
+
+
+# Signatures.
+
+
+def test_52_a_body_told_as_a_stream_keeps_its_signature() -> None:
+    """52. BerriAI/litellm#38153: the signature was dropped where the stream was made from a JSON answer."""
+    body = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [
+            {"type": "thinking", "thinking": "Hm", "signature": "c2ln+/=="},
+            {"type": "redacted_thinking", "data": "cmVk=="},
+            {"type": "text", "text": "So."},
+        ],
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 1, "output_tokens": 2},
+    }
+    events = WholeReader(FORMATS["anthropic"], ReaderOptions()).read([Frame(json.dumps(body).encode())])
+    said = [json.loads(frame.data) for frame in write("anthropic", events).frames]
+    in_block = [one for one in said if one.get("index") == 0]
+    assert in_block[-2]["delta"] == {"type": "signature_delta", "signature": "c2ln+/=="}
+    assert in_block[-1]["type"] == "content_block_stop"
+
+
+@EACH
+def test_50_52_signatures_stay_on_their_part(name: str) -> None:
+    """50. BerriAI/litellm#16893, #25322: a signature went to another part, or nowhere: kept per part, bytes unchanged."""
+    events = read(
+        "anthropic",
+        [
+            messages(
+                START,
+                opened(0, type="thinking", thinking="", signature=""),
+                added(0, type="thinking_delta", thinking="One"),
+                added(0, type="signature_delta", signature="c2ln+/1=="),
+                closed(0),
+                opened(1, type="redacted_thinking", data="cmVk"),
+                closed(1),
+                opened(2, type="thinking", thinking="", signature=""),
+                added(2, type="thinking_delta", thinking="Two"),
+                added(2, type="signature_delta", signature="c2ln+/2=="),
+                closed(2),
+                opened(3, type="tool_use", id="toolu_1", name="f", input={}),
+                closed(3),
+                ended("tool_use"),
+                STOP,
+            )
+        ],
+    )
+    answer = only(seen(name, events))
+    assert [signature for _, signature in answer.signatures] == ["c2ln+/1==", "c2ln+/2=="]
+    assert [data for _, data in answer.redacted] == ["cmVk"]
+    assert answer.reasoning == "OneTwo"
