@@ -218,5 +218,7 @@ class Runtime:
         client = self._clients.get(key)
         if client is None:
             context = tls_context(ca_file=provider.ca_file, verify=provider.verify)
-            client = self._clients[key] = Client(max_idle_per_origin=IDLE_CONNECTIONS, ssl_context=context, env=self._env)
+            client = self._clients[key] = Client(
+                max_idle_per_origin=IDLE_CONNECTIONS, ssl_context=context, env=self._env
+            )
         return client
