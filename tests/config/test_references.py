@@ -83,7 +83,9 @@ def test_what_a_variable_holds_is_a_string_where_one_is_expected(value: str) -> 
 
 
 def test_a_quirk_is_a_boolean_only_without_quotes() -> None:
-    quirks = config(provider("quirks:", "  top_k: ${V}", "  think_tags: '${V}'"), {"V": "true"}).providers["acme"].quirks
+    quirks = (
+        config(provider("quirks:", "  top_k: ${V}", "  think_tags: '${V}'"), {"V": "true"}).providers["acme"].quirks
+    )
     assert quirks == {"top_k": True, "think_tags": "true"}
 
 

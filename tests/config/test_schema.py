@@ -62,7 +62,9 @@ GOOD = [
     "{}",
     "server: {port: 0, keepalive_interval: 1.5, access_log: false, host: '::'}",
     "server: {port: '${PORT}', keepalive_interval: 500ms, access_log: '${LOG:-true}'}",
-    provider("api_key: ${K}", "models: [a, 'b*', '*']", "quirks: {top_k: true, think_tags: open}", "timeouts: {connect: 1}"),
+    provider(
+        "api_key: ${K}", "models: [a, 'b*', '*']", "quirks: {top_k: true, think_tags: open}", "timeouts: {connect: 1}"
+    ),
     provider("headers: {x-a: b, x-key: '${K}'}", "path: /a?b=c", "proxy: http://p.test:1", "timeouts:"),
     provider() + "routes: {f: {candidates: [acme/x, {provider: acme, model: y}]}}\ndefault_route: f",
     "limits: {body_bytes: 4096, head_bytes: 10 KB}\ntimeouts: {connect: 2 m}",
