@@ -82,7 +82,12 @@ PROVIDER_TIMEOUTS = ("connect", "first_token", "request", "idle_stream", "slow_c
 class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bounds on what Headrace accepts and holds in memory."""
 
-    body_bytes: Annotated[Bytes, Meta(description="A caller's request body. Beyond it: 413.")] = 32 * MIB
+    body_bytes: Annotated[
+        Bytes,
+        Meta(
+            description="A caller's request body (beyond it: 413), and a provider's answer where it has to be held whole."
+        ),
+    ] = 32 * MIB
     head_bytes: Annotated[
         Bytes, Meta(description="Request line and headers of a request, status line and headers of a response.")
     ] = 64 * KIB

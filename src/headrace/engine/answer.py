@@ -33,6 +33,7 @@ class Answer:
         "events",
         "last_sent",
         "status",
+        "unsaid",
     )
 
     def __init__(self, caller: Caller) -> None:
@@ -46,6 +47,8 @@ class Answer:
         """Of the head, once it was made."""
         self.last_sent = math.inf
         """When bytes were made last."""
+        self.unsaid = 0
+        """Bytes of the provider's that the writer may still hold: all that came since it last made a frame."""
         self.events = 0
         """How many were written."""
         self.bytes_out = 0
@@ -65,6 +68,7 @@ class Answer:
         frames = writer.write(events)
         self.events += len(events)
         if frames:
+            self.unsaid = 0
             self._add(encoder.encode(frames), now)
 
     def open(self) -> SendHead:

@@ -36,7 +36,7 @@ class Limits:
     """What may wait for one blocked caller, beside what a single read makes."""
     frame_bytes: int = 8 * 1024 * 1024
     body_bytes: int = 32 * 1024 * 1024
-    """A provider's whole (non-streaming) body."""
+    """A provider's whole (non-streaming) body, and what a caller's writer may hold of a stream until it can be said."""
     error_body_bytes: int = 64 * 1024
     """How much of the body of a provider's HTTP error is read."""
 

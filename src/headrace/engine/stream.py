@@ -167,6 +167,10 @@ class Stream:
             if not events:
                 attempt.heard(now)
                 return
+            self._answer.unsaid += len(data)
+            if self._answer.unsaid > self._limits.body_bytes:
+                self._unsayable(now)
+                return
             if self._flowing:
                 for event in events:
                     if type(event) in NOTED:
@@ -178,6 +182,15 @@ class Stream:
             self._take_read(events, now)
         except Exception as error:
             self._read_failed(frames, error, now)
+
+    @_guarded
+    def _unsayable(self, now: float) -> None:
+        """The writer holds too much: a whole body or a tool call that never ends."""
+        self._now = now
+        if self._attempt is not None:
+            limit = self._limits.body_bytes
+            what = f"sent more than {limit} bytes of what can only be handed on whole (limits.body_bytes)"
+            self._fail(self._attempt.broken("answer_too_large", what))
 
     @_guarded
     def upstream_ended(self, now: float) -> None:

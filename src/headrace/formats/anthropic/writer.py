@@ -7,8 +7,8 @@ opened at once. `message_delta` and `message_stop` come at `End` alone, when usa
 signature is sent as one `signature_delta` (clients replace, they do not append), just before its block stops; another
 vendor's is sealed (sealing.py). Only choice 0 has a place in this format.
 
-The trade-offs: a block that waits is held in memory until it is its turn; and a tool call that is abandoned while live
-is closed as it stands, since the format has no word for that (one that still waits is left out).
+The trade-offs: a block that waits is held in memory until it is its turn, MAX_WAITING at the most; and a tool call that
+is abandoned while live is closed as it stands, since the format has no word for that (one that waits is left out).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from headrace.formats.json import encode
 from headrace.framing.frame import Frame
 from headrace.model import events as ev
 from headrace.model.content import Extensions
+from headrace.model.errors import ProtocolError
 from headrace.model.events import BlockKind, BlockStart, Event, TextDelta
 from headrace.model.usage import Usage
 
@@ -34,6 +35,11 @@ TOP_FIELDS = frozenset({"context_management", "input_transformations"})
 """What stands in message_delta beside `delta`, and not in it."""
 
 _NOTHING = -1
+
+MAX_WAITING = 8 * 1024 * 1024
+"""Bound of what may wait for its turn on the wire while another block is open, in characters."""
+
+_EVENT_SIZE = 64
 
 
 class _Block:
@@ -90,6 +96,7 @@ class AnthropicStreamWriter:
         "_tool_called",
         "_usage",
         "_waiting",
+        "_waiting_size",
         "lost",
     )
 
@@ -101,6 +108,7 @@ class AnthropicStreamWriter:
         self._blocks: dict[int, _Block] = {}  # those that have not stopped, by our number
         self._owner: _Block | None = None  # the block on the wire
         self._waiting: list[_Block] = []
+        self._waiting_size = 0  # characters in their queues, and a little for each event
         self._index = 0  # of the next block
         self._live = _NOTHING  # our number of the text block on the wire: the hot path's
         self._live_head = b""
@@ -175,7 +183,7 @@ class AnthropicStreamWriter:
                 self._put_on_wire(block, frames)
                 self._say(block, event, frames)
             else:
-                block.queue.append(event)
+                self._wait(block, event)
                 self._claim(block, frames)
 
     def _on_block_stop(self, event: ev.BlockStop, frames: list[Frame]) -> None:
@@ -261,6 +269,12 @@ class AnthropicStreamWriter:
         elif block not in self._waiting:
             self._waiting.append(block)
 
+    def _wait(self, block: _Block, event: Any) -> None:
+        self._waiting_size += len(getattr(event, "text", "") or getattr(event, "arguments", "")) + _EVENT_SIZE
+        if self._waiting_size > MAX_WAITING:
+            raise ProtocolError(f"more than {MAX_WAITING} characters in blocks beside the one that is open")
+        block.queue.append(event)
+
     def _take_wire(self, block: _Block) -> None:
         self._owner = block
         block.head = b'{"type":"content_block_delta","index":%d,"delta":' % self._index
@@ -286,6 +300,8 @@ class AnthropicStreamWriter:
                 self._finish_block(block, None, frames)
                 self._owner = None
                 self._live = _NOTHING
+        if not self._waiting:
+            self._waiting_size = 0
 
     def _finish_block(self, block: _Block, event: ev.BlockStop | None, frames: list[Frame]) -> None:
         if block.kind is BlockKind.TOOL_CALL and block.complete:
