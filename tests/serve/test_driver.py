@@ -174,6 +174,15 @@ async def test_the_caller_leaves(setup: Setup) -> None:
     assert [outcome.kind for outcome in setup.outcomes] == ["cancelled"]
 
 
+async def test_a_whole_answer_has_its_length(setup: Setup) -> None:
+    setup.driver.begin()
+    setup.driver.response_started(503, Headers([("content-type", "text/html")]))
+    setup.driver.data_received(b"<html>sorry</html>")
+    setup.driver.response_ended()
+    head = setup.caller.messages[0]
+    assert dict(head["headers"])[b"content-length"] == b"%d" % len(setup.caller.body)
+
+
 async def test_the_caller_leaves_while_a_send_is_suspended(setup: Setup) -> None:
     setup.start()
     setup.caller.block()
@@ -205,6 +214,7 @@ async def test_a_caller_who_never_reads_is_cut(setup: Setup) -> None:
     setup.driver.data_received(FIRST.encode())
     setup.driver.tick(now + 31)
     assert setup.exchange == ["pause", "abort"]
+    assert setup.aborted == 0, "it may still read the reason"
     setup.driver.tick(now + 100)
     assert setup.aborted == 1
     assert [outcome.error.code for outcome in setup.outcomes if outcome.error] == ["consumer_too_slow"]

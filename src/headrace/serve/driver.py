@@ -76,7 +76,7 @@ class StreamDriver:
     """One request in flight. Also the upstream client's ResponseHandler.
 
     `headers` go out with every head this driver sends; `settled` is called once with the outcome; `abort` cuts the
-    caller's connection at once (None where the server offers no way).
+    caller's connection at once.
     """
 
     __slots__ = (
@@ -102,7 +102,7 @@ class StreamDriver:
         *,
         headers: list[tuple[bytes, bytes]],
         settled: Callable[[engine.Outcome], None],
-        abort: Callable[[], None] | None,
+        abort: Callable[[], object],
     ) -> None:
         self.stream = stream
         self._calls = calls
@@ -140,9 +140,6 @@ class StreamDriver:
         """A deadline of the stream has passed."""
         self.stream.tick(now)
         self._pump()
-        if self.stream.done and self._writing is not None and self._abort_caller is not None:
-            # The caller has not read for so long that the stream was given up; what is left cannot be delivered.
-            self._abort_caller()
 
     # --- ResponseHandler: what the upstream client reports ---------------------------------------------------------
 
@@ -191,19 +188,22 @@ class StreamDriver:
                 # A header, address or proxy of the configuration that cannot be used; its message shows no secret.
                 self.stream.upstream_failed(_unusable(call.provider, error), self._loop.time())
         elif isinstance(command, engine.SendHead):
-            self._head = {
-                "type": "http.response.start",
-                "status": command.status,
-                "headers": [
-                    (b"content-type", command.content_type.encode("ascii")),
-                    *((name.encode("ascii"), value.encode("latin-1")) for name, value in command.headers),
-                    *self._headers,
-                ],
-            }
+            headers = [
+                (b"content-type", command.content_type.encode("ascii")),
+                *((name.encode("ascii"), value.encode("latin-1")) for name, value in command.headers),
+                *self._headers,
+            ]
+            if command.content_type == engine.JSON:
+                # Not a stream: the head comes when all of the body waits behind it.
+                headers.append((b"content-length", b"%d" % self.stream.buffered))
+            self._head = {"type": "http.response.start", "status": command.status, "headers": headers}
         elif isinstance(command, engine.Finish):
             self._finish()
         elif isinstance(command, engine.Settle):
             self._settled(command.outcome)
+            if not self._finished:
+                # The answer was cut and must look cut, or the caller does not read; it may have gone already.
+                self._abort_caller()
         elif self._exchange is not None:
             if isinstance(command, engine.Pause):
                 self._exchange.pause_reading()

@@ -145,7 +145,7 @@ class Inference:
             send,
             headers=[*(STREAM_HEADERS if request.stream else ()), *common],
             settled=settled,
-            abort=(scope.get("extensions") or {}).get("headrace.abort"),
+            abort=(scope.get("extensions") or {}).get("headrace.abort") or _current_task().cancel,
         )
         return driver
 
@@ -209,6 +209,13 @@ def _request_id(headers: Mapping[str, str]) -> str:
 
 def _trace(headers: Mapping[str, str]) -> TraceContext:
     return TraceContext.parse(headers.get("traceparent", ""), headers.get("tracestate", "")) or TraceContext.new()
+
+
+def _current_task() -> asyncio.Task[Any]:
+    """This request's task: ending it is how ASGI servers without our extension are told to drop a connection."""
+    task = asyncio.current_task()
+    assert task is not None
+    return task
 
 
 def _too_large(limit: int) -> InvalidRequest:

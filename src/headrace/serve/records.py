@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
@@ -9,6 +10,10 @@ from headrace import engine
 from headrace.upstream import TraceContext
 
 logger = logging.getLogger("headrace.requests")
+
+
+MAX_WORD = 200
+"""Characters of a value in the log line; callers choose some of them (the model's name)."""
 
 
 def record(outcome: engine.Outcome, *, request_id: str, trace: TraceContext, path: str, stream: bool) -> None:
@@ -35,6 +40,16 @@ def record(outcome: engine.Outcome, *, request_id: str, trace: TraceContext, pat
         "lost": ",".join(sorted(outcome.lost)) or None,
     }
     shown = {name: value for name, value in fields.items() if value is not None}
-    logger.info("%s", " ".join(f"{name}={value}" for name, value in shown.items()), extra={"headrace": shown})
+    line = " ".join(f"{name}={_word(value)}" for name, value in shown.items())
+    logger.info("%s", line, extra={"headrace": shown})
     if outcome.exception is not None:
         logger.error("request_id=%s a codec failed: %s", request_id, type(outcome.exception).__name__)
+
+
+def _word(value: object) -> str:
+    """A value as one word: what a caller wrote can neither break the line nor pass for another field."""
+    text = str(value)
+    if len(text) > MAX_WORD:
+        text = text[:MAX_WORD] + "..."
+    plain = text.isprintable() and not any(character in text for character in ' "=')
+    return text if plain else json.dumps(text)
