@@ -399,7 +399,14 @@ def test_encoder(frame: Frame, encoded: bytes) -> None:
     assert encoder.encode([]) == b""
 
 
-@pytest.mark.parametrize("bad", ["a\nb", "a\rb", "a\0b", "\ud800"])
+def test_nul_may_stand_in_a_name_but_not_in_an_id() -> None:
+    """What a decoder lets through can be sent on; readers would drop an id with NUL."""
+    assert SSEDecoder().feed(SSEEncoder().encode([Frame(b"{}", "a\0b")])) == [Frame(b"{}", "a\0b")]
+    with pytest.raises(ValueError, match="NUL"):
+        SSEEncoder().encode([Frame(b"{}", "", "a\0b")])
+
+
+@pytest.mark.parametrize("bad", ["a\nb", "a\rb", "\ud800"])
 def test_encoder_refuses_what_would_break_a_line(bad: str) -> None:
     for frame in (Frame(b"{}", bad), Frame(b"{}", "", bad)):
         with pytest.raises(ValueError, match=r"event name|id of an SSE|id|surrogates"):

@@ -265,7 +265,7 @@ class SSEEncoder:
         return b""
 
     def encode(self, frames: Iterable[Frame]) -> bytes:
-        """The bytes of these frames, in order. Raises ValueError for an event name or id with CR, LF or NUL."""
+        """The bytes of these frames, in order. Raises ValueError for a line end in an event name or id, and NUL in an id."""
         heads = self._heads
         parts: list[bytes] = []
         for frame in frames:
@@ -300,6 +300,6 @@ def _text(value: bytes) -> str:
 
 
 def _line_value(text: str, what: str) -> bytes:
-    if "\n" in text or "\r" in text or "\0" in text:
-        raise ValueError(f"the {what} of an SSE event may not contain CR, LF or NUL: {text[:80]!r}")
+    if "\n" in text or "\r" in text or (what == "id" and "\0" in text):
+        raise ValueError(f"the {what} of an SSE event may not contain a line end{', nor NUL' if what == 'id' else ''}")
     return text.encode()

@@ -13,6 +13,7 @@ is abandoned while live is closed as it stands, since the format has no word for
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -58,6 +59,7 @@ class _Block:
         "skeleton",
         "stopped",
         "vendor",
+        "waiting",
     )
 
     def __init__(self, start: BlockStart, skeleton: dict[str, Any], held: str = "") -> None:
@@ -74,6 +76,8 @@ class _Block:
         """Whether the frames it was read from are sent on."""
         self.queue: list[Event] = []
         self.signature: list[str] = []
+        self.waiting = False
+        """Whether it has something to say and another block has the wire."""
         self.stopped = False
         self.complete = True
 
@@ -107,7 +111,7 @@ class AnthropicStreamWriter:
         self._started = False
         self._blocks: dict[int, _Block] = {}  # those that have not stopped, by our number
         self._owner: _Block | None = None  # the block on the wire
-        self._waiting: list[_Block] = []
+        self._waiting: deque[_Block] = deque()
         self._waiting_size = 0  # characters in their queues, and a little for each event
         self._index = 0  # of the next block
         self._live = _NOTHING  # our number of the text block on the wire: the hot path's
@@ -266,7 +270,8 @@ class AnthropicStreamWriter:
     def _claim(self, block: _Block, frames: list[Frame]) -> None:
         if self._owner is None:
             self._put_on_wire(block, frames)
-        elif block not in self._waiting:
+        elif not block.waiting:
+            block.waiting = True
             self._waiting.append(block)
 
     def _wait(self, block: _Block, event: Any) -> None:
@@ -291,7 +296,7 @@ class AnthropicStreamWriter:
         self._owner = None
         self._live = _NOTHING
         while self._waiting and self._owner is None:
-            block = self._waiting.pop(0)
+            block = self._waiting.popleft()
             self._put_on_wire(block, frames)
             for event in block.queue:
                 self._say(block, event, frames)

@@ -39,7 +39,7 @@ class GatewayWriter(StandardWriter):
     def __init__(self, options: WriterOptions) -> None:
         super().__init__(options)
         self._next_number = 0
-        self._open: dict[int, Block] = {}  # announced, not stopped
+        self._open: dict[int, Block] = {}  # announced, not stopped, and no tool call
         self._current: dict[int, Block] = {}  # by choice: what a reader takes unmarked content to belong to
         self._finishes: dict[int, ev.Finish] = {}
 
@@ -69,17 +69,15 @@ class GatewayWriter(StandardWriter):
         self.emit(fields, "start")
 
     def announced(self, block: Block) -> None:
-        self._open[block.start.block] = block
+        if block.kind is not BlockKind.TOOL_CALL:
+            self._open[block.start.block] = block
 
     def opening(self, block: Block) -> tuple[dict[str, Any], WireExtensions]:
         words, extensions = super().opening(block)
         before = self._current.get(block.choice)
         if before is not None and before.kind is block.kind and block.kind is not BlockKind.TOOL_CALL:
             words.setdefault("part", {"type": block.kind.value})
-        if any(
-            other is not block and other.choice == block.choice and other.kind is not BlockKind.TOOL_CALL
-            for other in self._open.values()
-        ):
+        if any(other is not block and other.choice == block.choice for other in self._open.values()):
             words["parallel"] = True
         return words, extensions
 
@@ -128,7 +126,7 @@ class GatewayWriter(StandardWriter):
         self._tool_event(block, {**self._tool_data(block), "arguments_delta": fragment, "complete": False})
 
     def stopped(self, block: Block, complete: bool) -> None:
-        del self._open[block.start.block]
+        self._open.pop(block.start.block, None)
         if block.kind is not BlockKind.TOOL_CALL:
             return
         arguments = "".join(block.arguments) or "{}"

@@ -60,7 +60,7 @@ class Call:
 class Calls:
     """The tool calls of one choice, in the order they began."""
 
-    __slots__ = ("_by_id", "_by_key", "all", "last")
+    __slots__ = ("_by_id", "_by_key", "_first_of_id", "all", "last")
 
     def __init__(self) -> None:
         self.all: list[Call] = []
@@ -68,6 +68,7 @@ class Calls:
         """The call that the latest fragment belongs to."""
         self._by_key: dict[int, Call] = {}
         self._by_id: dict[str, Call] = {}
+        self._first_of_id: dict[str, int] = {}  # position of the earliest call
 
     def find(self, key: int | None, id: str, name: str, arguments: str, *, beside: bool) -> tuple[Call, bool]:
         """The call of a fragment, and whether it begins with it.
@@ -78,7 +79,7 @@ class Calls:
         if call is not None and not _begins_anew(call, key, id, name, arguments, beside):
             if id and not call.id:
                 call.id = id
-                self._by_id[id] = call
+                self._note_id(id, call)
             self.last = call
             return call, False
         call = Call(len(self.all), id)
@@ -86,13 +87,17 @@ class Calls:
         if key is not None:
             self._by_key[key] = call
         if id:
-            self._by_id[id] = call
+            self._note_id(id, call)
         self.last = call
         return call, True
 
     def is_id_taken(self, call: Call) -> bool:
         """Whether an earlier call came under this call's id."""
-        return any(other.id == call.id for other in self.all[: call.position])
+        return self._first_of_id.get(call.id, call.position) < call.position
+
+    def _note_id(self, id: str, call: Call) -> None:
+        self._by_id[id] = call
+        self._first_of_id.setdefault(id, call.position)
 
     def _known(self, key: int | None, id: str, name: str) -> Call | None:
         call = self.last if key is None else self._by_key.get(key)

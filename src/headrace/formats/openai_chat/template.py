@@ -96,7 +96,10 @@ class Templates:
 
 
 def _make(data: bytes, field: Field, text: str, target: Any) -> Template | None:
-    original = _decode_any(data)
+    try:
+        original = _decode_any(data)
+    except msgspec.DecodeError:
+        return None  # JSON that had to be mended (a lone surrogate)
     for found in _FINDERS[field].finditer(data):
         prefix, rest = data[: found.start(1)], data[found.end(1) :]
         try:
