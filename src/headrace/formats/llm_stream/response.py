@@ -23,7 +23,7 @@ from headrace.formats.standard.parts import AnyPart, write_part
 from headrace.formats.standard.usage import cost_of, parts_of, read_usage
 from headrace.model import events as ev
 from headrace.model.content import ToolCall
-from headrace.model.errors import ErrorCode
+from headrace.model.errors import ErrorCode, ProtocolError
 from headrace.model.response import Choice, Response
 from headrace.model.stop import StopReason
 from headrace.model.usage import Usage
@@ -109,6 +109,8 @@ def read_response(body: bytes, options: ReaderOptions) -> Response:
     said = read_body(body, provider)
     if isinstance(said.get("error"), dict):
         raise refuse(read_fields_of(said["error"], provider, ErrorCode.PROVIDER_UNAVAILABLE), provider)
+    if "content" not in said and "choices" not in said:
+        raise ProtocolError(f"the answer of {provider or 'the provider'} is not in its format: content is required")
     fields = body_as(said, _Body, provider)
     words, others = split_ours(fields.extensions)
     id, routing, counted = words.get("id"), words.get("routing"), words.get("usage")
