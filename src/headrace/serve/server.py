@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import resource
+import signal
 import socket
 from collections.abc import Mapping
 
@@ -73,6 +74,9 @@ def run(config: Config, listener: socket.socket) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # uvicorn raises the signal that ended it once more, for whoever handled it before: an orderly end is no failure.
+        signal.signal(number, lambda *_: None)
     server.run(sockets=[listener])
 
 
