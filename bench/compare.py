@@ -180,6 +180,7 @@ def main() -> None:
     p.add_argument("command", nargs=argparse.REMAINDER)
     arguments = p.parse_args()
     procs: list[Process] = []
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started is stopped
     with tempfile.TemporaryDirectory() as directory:
         try:
             out = measure(arguments, directory, procs)

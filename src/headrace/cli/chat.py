@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text as Styled
 
 from headrace.cli.codes import Exit, fail
-from headrace.cli.names import FormatName
+from headrace.cli.names import METAVAR, codecs, known_format
 from headrace.formats.base import Format, ReaderOptions, Target
 from headrace.framing import FRAMINGS, FramingError
 from headrace.model import events as ev
@@ -158,7 +158,9 @@ def chat(
             "as the vendor's SDK takes it (https://api.openai.com/v1).",
         ),
     ] = DEFAULT_URL,
-    form: Annotated[FormatName, typer.Option("--as", help="Format to speak.")] = FormatName.LLM_STREAM,
+    form: Annotated[
+        str, typer.Option("--as", callback=known_format, metavar=METAVAR, help="Format to speak.")
+    ] = "llm-stream",
     system: Annotated[str | None, typer.Option(help="System prompt.", show_default=False)] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Most tokens to generate.", show_default=False)] = None,
     key_env: Annotated[
@@ -175,7 +177,7 @@ def chat(
     request = Request(model=model, messages=messages, stream=True, max_tokens=max_tokens)
     console = Console(highlight=False, markup=False)
     try:
-        answer = asyncio.run(ask(url, form.codecs, request, os.environ.get(key_env), Screen(console).show))
+        answer = asyncio.run(ask(url, codecs(form), request, os.environ.get(key_env), Screen(console).show))
     except KeyboardInterrupt:
         console.print()
         raise typer.Exit(130) from None

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+import typer
+
 from headrace.formats import FORMATS, Format
 
+FORMAT_NAMES = tuple(name.replace("_", "-") for name in FORMATS)
+METAVAR = f"[{'|'.join(FORMAT_NAMES)}]"
 
-class FormatName(StrEnum):
-    LLM_STREAM = "llm-stream"
-    GATEWAY = "gateway"
-    OPENAI_CHAT = "openai-chat"
-    ANTHROPIC = "anthropic"
 
-    @property
-    def codecs(self) -> Format:
-        return FORMATS[self.value.replace("-", "_")]
+def known_format(name: str | None) -> str | None:
+    """Option callback: a name of FORMAT_NAMES passes, None too; others are a usage error."""
+    if name is not None and name not in FORMAT_NAMES:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(FORMAT_NAMES)}")
+    return name
+
+
+def codecs(name: str) -> Format:
+    """The format of a checked name."""
+    return FORMATS[name.replace("-", "_")]
 
 
 class FramingName(StrEnum):

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.codes import Exit, fail
-from headrace.cli.names import FormatName
+from headrace.cli.names import METAVAR, codecs, known_format
 from headrace.tape import FAULTS, Library, ReplayServer
 
 _FAULT_LINES = "\n\n".join(f"`{name}`: {fault.doc}" for name, fault in FAULTS.items())
@@ -23,7 +23,10 @@ def replay(
         typer.Argument(help="A recording or a folder of them. Without one: the streams written for the project."),
     ] = None,
     form: Annotated[
-        FormatName | None, typer.Option("--as", help="Format of recordings that do not say it themselves.")
+        str | None,
+        typer.Option(
+            "--as", callback=known_format, metavar=METAVAR, help="Format of recordings that do not say it themselves."
+        ),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 0,
@@ -36,7 +39,7 @@ def replay(
     Faults can be asked for, by header (`x-replay: cut=3`) or in the model's name (`text?cut=3`):
     """
     try:
-        library = Library.builtin() if path is None else Library.load(path, format=form.codecs.name if form else None)
+        library = Library.builtin() if path is None else Library.load(path, format=codecs(form).name if form else None)
     except (OSError, ValueError) as error:
         fail(f"cannot replay {path}: {error}", Exit.FAILED)
     with contextlib.suppress(KeyboardInterrupt):
@@ -46,9 +49,9 @@ def replay(
 replay.__doc__ = f"{replay.__doc__}\n\n{_FAULT_LINES}"
 
 
-async def _serve(library: Library, form: FormatName | None, host: str, port: int, speed: float) -> None:
+async def _serve(library: Library, form: str | None, host: str, port: int, speed: float) -> None:
     server = ReplayServer(
-        library, host=host, port=port, default_format=form.codecs.name if form else "anthropic", speed=speed
+        library, host=host, port=port, default_format=codecs(form).name if form else "anthropic", speed=speed
     )
     try:
         await server.start()

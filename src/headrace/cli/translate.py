@@ -14,7 +14,7 @@ import typer
 
 from headrace import engine
 from headrace.cli.codes import Exit
-from headrace.cli.names import FormatName, FramingName
+from headrace.cli.names import METAVAR, FramingName, codecs, known_format
 from headrace.formats.base import ReaderOptions, WriterOptions
 from headrace.framing import FRAMINGS
 
@@ -22,8 +22,12 @@ _CHUNK = 64 * 1024
 
 
 def translate(
-    source: Annotated[FormatName, typer.Option("--from", help="Format of the stream on standard input.")],
-    target: Annotated[FormatName, typer.Option("--to", help="Format to write to standard output.")],
+    source: Annotated[
+        str, typer.Option("--from", callback=known_format, metavar=METAVAR, help="Format of standard input.")
+    ],
+    target: Annotated[
+        str, typer.Option("--to", callback=known_format, metavar=METAVAR, help="Format of standard output.")
+    ],
     framing_in: Annotated[FramingName, typer.Option("--framing-in", help="Framing of the input.")] = FramingName.SSE,
     framing_out: Annotated[FramingName, typer.Option("--framing-out", help="Framing of the output.")] = FramingName.SSE,
     whole: Annotated[bool, typer.Option("--whole", help="Write one JSON body instead of a stream.")] = False,
@@ -46,7 +50,7 @@ def translate(
             stream.upstream_ended(time.monotonic())
         outcome = _drain(stream)
     for name in sorted(outcome.lost):
-        typer.echo(f"headrace: not carried by {target.value}: {name}", err=True)
+        typer.echo(f"headrace: not carried by {target}: {name}", err=True)
     if outcome.kind != "completed":
         reason = outcome.error.message if outcome.error else outcome.kind
         typer.echo(f"headrace: {reason}", err=True)
@@ -70,8 +74,8 @@ def _drain(stream: engine.Stream) -> engine.Outcome | None:
 
 
 def _stream(
-    source: FormatName,
-    target: FormatName,
+    source: str,
+    target: str,
     framing_in: FramingName,
     framing_out: FramingName,
     *,
@@ -86,27 +90,27 @@ def _stream(
         slow_consumer=float("inf"),
         keepalive=float("inf"),
     )
-    same = source is target
+    same = source == target
     return engine.Stream(
         caller=engine.Caller(
-            format=target.codecs,
+            format=codecs(target),
             framing=framing_out.value,
             stream=not whole,
             writer_options=WriterOptions(
                 request_id="req_translate",
                 created=int(time.time()),  # noqa: TID251  # a timestamp for the caller, not a duration
                 model=model,
-                provider=source.value,
+                provider=source,
                 passthrough=same,
             ),
         ),
         candidates=[
             engine.Upstream(
-                provider=source.value,
+                provider=source,
                 model=model,
-                format=source.codecs,
+                format=codecs(source),
                 framing=framing_in.value,
-                reader_options=ReaderOptions(provider=source.value, passthrough=same),
+                reader_options=ReaderOptions(provider=source, passthrough=same),
                 timeouts=forever,
             )
         ],

@@ -8,7 +8,7 @@ Python types carry long annotations.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -16,8 +16,9 @@ from msgspec import Meta, Struct, field
 
 from headrace.config.credentials import Secret
 from headrace.config.errors import Problem
+from headrace.formats import FORMATS
 
-DEFAULT_VENDORS = {"openai_chat": "openai", "anthropic": "anthropic", "llm_stream": "llm_stream", "gateway": "headrace"}
+DEFAULT_VENDORS = {name: fmt.vendor for name, fmt in FORMATS.items()}
 """The vendor of a provider that names none, by its format."""
 
 REPLAY = "replay"
@@ -28,7 +29,10 @@ DAY = 86_400.0
 
 Seconds = Annotated[float, Meta(gt=0, le=DAY, extra={"kind": "duration"})]
 Bytes = Annotated[int, Meta(ge=1024, le=1024 * MIB, extra={"kind": "size"})]
-FormatName = Literal["openai_chat", "anthropic", "llm_stream", "gateway"]
+if TYPE_CHECKING:
+    FormatName = str
+else:
+    FormatName = Literal[tuple(FORMATS)]
 ProviderName = Annotated[str, Meta(extra={"kind": "provider_name"})]
 ModelName = Annotated[str, Meta(extra={"kind": "model"})]
 FileName = Annotated[str, Meta(extra={"kind": "file"})]

@@ -19,9 +19,9 @@ JSON = "application/json"
 
 NATIVE: dict[str, Format] = {
     # what application/json means on each inference path
-    "/v1/chat": FORMATS["gateway"],
-    "/v1/chat/completions": FORMATS["openai_chat"],
-    "/v1/messages": FORMATS["anthropic"],
+    fmt.caller_path: fmt
+    for fmt in FORMATS.values()
+    if fmt.media_type == JSON
 }
 PROFILES: dict[str, Format] = {fmt.profile: fmt for fmt in FORMATS.values()}
 _STREAM_FRAMINGS = {framing.media_type: name for name, framing in FRAMINGS.items() if framing.media_type != JSON}

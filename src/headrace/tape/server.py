@@ -32,12 +32,17 @@ MAX_REMEMBERED = 10_000
 
 _MAX_NAMES_SHOWN = 40
 
-ROUTES: dict[str, dict[str, str]] = {
-    # end of the path: {content type: format}; "" stands for any other content type
-    "/chat/completions": {"": "openai_chat"},
-    "/messages": {"": "anthropic"},
-    "/chat": {"application/llm-request+json": "llm_stream", "application/json": "gateway"},
-}
+
+def _routes() -> dict[str, dict[str, str]]:
+    routes: dict[str, dict[str, str]] = {}
+    for name, fmt in FORMATS.items():
+        routes.setdefault(fmt.caller_path.removeprefix("/v1"), {})[fmt.media_type] = name
+    # Where a path has one format, no content type is needed to tell.
+    return {end: {"": next(iter(by.values()))} if len(by) == 1 else by for end, by in routes.items()}
+
+
+ROUTES = _routes()
+"""End of the path: {content type: format}; "" stands for any other content type."""
 
 
 @dataclass(slots=True)
