@@ -56,3 +56,9 @@ def test_a_callers_words_cannot_break_the_line(caplog: pytest.LogCaptureFixture,
     assert shown.isprintable()
     assert shown.split(" ").count("outcome=failed") == 1
     assert "outcome=completed" not in shown.split('"')[0::2]
+
+
+def test_lines_can_be_switched_off(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        record(outcome("m"), request_id="r", trace=TraceContext.new(), path="/", stream=True, lines=False)
+    assert caplog.messages == []

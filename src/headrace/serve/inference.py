@@ -137,7 +137,14 @@ class Inference:
 
         def settled(outcome: engine.Outcome) -> None:
             self.ticker.remove(driver)
-            record(outcome, request_id=request_id, trace=trace, path=scope["path"], stream=request.stream)
+            record(
+                outcome,
+                request_id=request_id,
+                trace=trace,
+                path=scope["path"],
+                stream=request.stream,
+                lines=runtime.config.server.access_log,
+            )
 
         driver = StreamDriver(
             stream,

@@ -9,6 +9,7 @@ particular, the answer comes in the request's format and that format's native fr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from headrace.formats import FORMATS, Format
 from headrace.framing import FRAMINGS
@@ -46,8 +47,18 @@ def media_type(value: str) -> tuple[str, dict[str, str]]:
     return essence.strip().lower(), parameters
 
 
+_CACHED = 512
+"""Headers longer than this are worked out each time; clients send a handful of short ones again and again."""
+
+
 def request_format(path: str, content_type: str | None) -> Format:
     """The format of a body that arrived at an inference path. Raises GatewayError 415."""
+    if content_type is not None and len(content_type) <= _CACHED:
+        return _request_format_cached(path, content_type)
+    return _request_format(path, content_type)
+
+
+def _request_format(path: str, content_type: str | None) -> Format:
     native = NATIVE[path]
     if content_type is None or not content_type.strip():
         return native
@@ -71,6 +82,13 @@ def request_format(path: str, content_type: str | None) -> Format:
 
 def negotiate(request: Format, accept: str | None) -> Negotiated:
     """What the answer to a request of this format looks like. Raises GatewayError 406."""
+    if accept is None or len(accept) <= _CACHED:
+        return _negotiate_cached(request.name, accept)
+    return _negotiate(request.name, accept)
+
+
+def _negotiate(name: str, accept: str | None) -> Negotiated:
+    request = FORMATS[name]
     ranges = _ranges(accept)
     refused: str | None = None
     for essence, parameters in ranges:
@@ -99,6 +117,10 @@ def negotiate(request: Format, accept: str | None) -> Negotiated:
             )
         )
     return Negotiated(request, request, request.framings[0])
+
+
+_request_format_cached = lru_cache(maxsize=256)(_request_format)
+_negotiate_cached = lru_cache(maxsize=256)(_negotiate)
 
 
 def _ranges(accept: str | None) -> list[tuple[str, dict[str, str]]]:
