@@ -76,7 +76,7 @@ class StreamDriver:
     """One request in flight. Also the upstream client's ResponseHandler.
 
     `headers` go out with every head this driver sends; `settled` is called once with the outcome; `abort` cuts the
-    caller's connection at once.
+    caller's connection at once; `write`, where the server has it, takes a piece of the body and says whether it did.
     """
 
     __slots__ = (
@@ -90,6 +90,7 @@ class StreamDriver:
         "_provider",
         "_send",
         "_settled",
+        "_write_fast",
         "_writing",
         "stream",
     )
@@ -103,6 +104,7 @@ class StreamDriver:
         headers: list[tuple[bytes, bytes]],
         settled: Callable[[engine.Outcome], None],
         abort: Callable[[], object],
+        write: Callable[[bytes], bool] | None = None,
     ) -> None:
         self.stream = stream
         self._calls = calls
@@ -110,6 +112,7 @@ class StreamDriver:
         self._headers = headers
         self._settled = settled
         self._abort_caller = abort
+        self._write_fast = write
         self._loop = asyncio.get_running_loop()
         self._exchange: Exchange | None = None
         self._provider = ""
@@ -214,6 +217,8 @@ class StreamDriver:
                 self._exchange = None
 
     def _write_body(self, data: bytes) -> None:
+        if self._head is None and self._writing is None and self._write_fast is not None and self._write_fast(data):
+            return
         self._flush_head()
         self._write({"type": "http.response.body", "body": data, "more_body": True})
 

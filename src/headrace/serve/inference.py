@@ -146,13 +146,16 @@ class Inference:
                 lines=runtime.config.server.access_log,
             )
 
+        extensions = scope.get("extensions") or {}
         driver = StreamDriver(
             stream,
             [prepared.call],
             send,
             headers=[*(STREAM_HEADERS if request.stream else ()), *common],
             settled=settled,
-            abort=(scope.get("extensions") or {}).get("headrace.abort") or _current_task().cancel,
+            abort=extensions.get("headrace.abort") or _current_task().cancel,
+            # Taken out of the scope, which it refers to: no cycle shall wait for the collector.
+            write=extensions.pop("headrace.write", None),
         )
         return driver
 
