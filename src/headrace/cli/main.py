@@ -41,6 +41,8 @@ def options(
     ] = False,
 ) -> None:
     """Options that stand before the command."""
+    # What no line of ours shows need not be found out for each.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.DEBUG if verbose else logging.INFO,

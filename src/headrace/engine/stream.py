@@ -307,6 +307,11 @@ class Stream:
         return self._closed and (self._attempt is None or self._attempt.phase is Phase.OVER)
 
     @property
+    def flowing(self) -> bool:
+        """Whether it is in full flow: past its first output, before its terminal event."""
+        return self._flowing
+
+    @property
     def buffered(self) -> int:
         """Bytes that wait for the caller."""
         return self._answer.buffered

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json as stdlib_json
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -51,6 +52,15 @@ def convert(value: Any, type: type[T]) -> T:
         raise InvalidRequest(f"{path}: {message}" if path else message, param=path) from None
     except RecursionError:
         raise InvalidRequest("The body is nested too deeply", type="invalid_json") from None
+
+
+def merged(body: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """`body` with `fields` laid over it: objects within objects are merged, all else is replaced. Neither is changed."""
+    result = dict(body)
+    for name, value in fields.items():
+        known = result.get(name)
+        result[name] = merged(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+    return result
 
 
 def split_path(message: str) -> tuple[str, str]:

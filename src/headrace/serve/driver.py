@@ -176,6 +176,8 @@ class StreamDriver:
             data = stream.data_to_send()
             if data:
                 self._write_body(data)
+                if stream.flowing and self._writing is None:
+                    return  # in full flow there is nothing else to do
             elif not commands:
                 return
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.formats.base import Target, WireRequest
-from headrace.formats.json import encode
+from headrace.formats.json import encode, merged
 from headrace.model.content import (
     Media,
     Opaque,
@@ -62,7 +62,7 @@ def write_request(request: Request, target: Target) -> WireRequest:
         body = _Composer(request, target, lost).body()
     extension = request.extensions.get(target.vendor)
     if isinstance(extension, dict):
-        body = _merged(body, extension)
+        body = merged(body, extension)
     body["model"] = target.model  # these two are the gateway's to say, whatever an extension says
     body.pop("stream", None)
     if target.stream:
@@ -368,12 +368,3 @@ def _tool_choice(choice: ToolChoice) -> dict[str, Any]:
     if choice.parallel is not None and choice.mode != "none":
         written["disable_parallel_tool_use"] = not choice.parallel
     return written
-
-
-def _merged(body: dict[str, Any], extension: dict[str, Any]) -> dict[str, Any]:
-    """The body with an extension's fields; objects are merged, all else is replaced."""
-    merged = dict(body)
-    for key, value in extension.items():
-        before = merged.get(key)
-        merged[key] = _merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
-    return merged

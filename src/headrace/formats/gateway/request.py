@@ -77,7 +77,7 @@ def write_request(request: Request, target: Target) -> WireRequest:
         body["stream"] = target.stream
     else:
         body = _compose(request, target, lost)
-    merge_own(body, request, target)
+    body = merge_own(body, request, target)
     accept = "text/event-stream" if target.stream else "application/json"
     headers = (("content-type", MEDIA_TYPE), ("accept", accept))
     return WireRequest(path=target.path or PATH, body=encode(body), headers=headers, lost=tuple(lost))

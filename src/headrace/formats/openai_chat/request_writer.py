@@ -19,7 +19,7 @@ import re
 from typing import Any
 
 from headrace.formats.base import Target, WireRequest
-from headrace.formats.json import encode
+from headrace.formats.json import encode, merged
 from headrace.model.content import (
     Media,
     Opaque,
@@ -69,7 +69,7 @@ def write_request(request: Request, target: Target) -> WireRequest:
             body["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
     extension = request.extensions.get(target.vendor)
     if isinstance(extension, dict):
-        body = _merged(body, extension)
+        body = merged(body, extension)
     headers = (
         ("content-type", "application/json"),
         ("accept", "text/event-stream" if target.stream else "application/json"),
@@ -380,12 +380,3 @@ def _effort(reasoning: ReasoningConfig | None) -> str | None:
     if reasoning.effort is not None or reasoning.budget_tokens is None:
         return reasoning.effort
     return next((effort for most, effort in EFFORTS if reasoning.budget_tokens <= most), "high")
-
-
-def _merged(body: Body, extension: Body) -> Body:
-    """The body with the extension's fields: objects deep, everything else replaced."""
-    merged = dict(body)
-    for name, value in extension.items():
-        old = merged.get(name)
-        merged[name] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return merged

@@ -78,15 +78,3 @@ def split_ours(extensions: WireExtensions | None) -> tuple[dict[str, Any], WireE
     others = {key: value for key, value in extensions.items() if key != OURS_KEY}
     ours = extensions.get(OURS_KEY)
     return (ours if isinstance(ours, dict) else {}), others
-
-
-def merge(into: dict[str, Any], fields: Mapping[str, Any]) -> None:
-    """Lay fields over an object, deep for objects within objects; the fields win. `into`'s inner objects stay untouched."""
-    for name, value in fields.items():
-        known = into.get(name)
-        if isinstance(known, dict) and isinstance(value, dict):
-            inner = dict(known)
-            merge(inner, value)
-            into[name] = inner
-        else:
-            into[name] = value

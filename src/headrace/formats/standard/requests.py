@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.formats.base import Target
+from headrace.formats.json import merged
 from headrace.model.errors import InvalidRequest
 from headrace.model.request import Request
 
-from .extensions import OURS, WireExtensions, check_keys, from_wire, merge, put, to_wire
+from .extensions import OURS, WireExtensions, check_keys, from_wire, put, to_wire
 from .fields import bad, read_as
 from .options import OPTION_NAMES, Options, apply_options
 
@@ -54,8 +55,7 @@ def write_extensions(request: Request, target: Target, options: dict[str, Any]) 
     return extensions
 
 
-def merge_own(body: dict[str, Any], request: Request, target: Target) -> None:
-    """Lay the extension that is meant for this provider's vendor over the body."""
+def merge_own(body: dict[str, Any], request: Request, target: Target) -> dict[str, Any]:
+    """The body with the extension that is meant for this provider's vendor laid over it."""
     fields = request.extensions.get(target.vendor)
-    if isinstance(fields, dict):
-        merge(body, fields)
+    return merged(body, fields) if isinstance(fields, dict) else body
