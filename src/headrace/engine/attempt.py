@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 
-from headrace.engine.milestones import is_life_sign, is_output
+from headrace.engine.milestones import NOTED, is_life_sign, is_output
 from headrace.engine.settings import Timeouts, Upstream
 from headrace.formats.base import StreamReader
 from headrace.framing import Decoder
@@ -103,9 +103,12 @@ class Attempt:
         """Remember what these events say of the attempt as a whole, and set its clock."""
         moved = self.timeouts.pings_count
         for event in events:
+            kind = type(event)
             moved = moved or not is_life_sign(event)
             if self.first_output is None and is_output(event):
                 self.first_output = now
+            if kind not in NOTED:
+                continue
             if isinstance(event, ev.Start):
                 self.response_id = event.id
             if isinstance(event, ev.Start | ev.UsageReport | ev.End) and event.usage is not None:
@@ -130,32 +133,33 @@ class Attempt:
             return math.inf
         if self.phase is Phase.DRAINING:
             return self.since + GRACE
-        return self._wait(whole_caller)[0]
+        wait = self.started + self.timeouts.request if whole_caller or self.whole else math.inf
+        if self.whole or self.paused_at is not None:
+            return wait
+        return min(wait, self.since + self._gap)
 
     def timeout(self, *, whole_caller: bool) -> ErrorInfo:
         """The error of a deadline that has passed."""
-        _, type, what = self._wait(whole_caller)
+        timeouts = self.timeouts
+        whole = whole_caller or self.whole
+        gap = math.inf if self.whole or self.paused_at is not None else self.since + self._gap
+        if whole and self.started + timeouts.request <= gap:
+            type, what = "request_timeout", f"did not finish its answer within {timeouts.request:g} s"
+        elif self.first_output is None:
+            type, what = "first_token_timeout", f"sent no token within {timeouts.first_token:g} s"
+        else:
+            what = f"sent nothing for {timeouts.idle_stream:g} s in the middle of its answer"
+            type = "idle_stream_timeout"
         return self._error(ErrorCode.TIMEOUT, type, what)
+
+    @property
+    def _gap(self) -> float:
+        """Seconds that a stream may take for its next sign of progress."""
+        return self.timeouts.first_token if self.first_output is None else self.timeouts.idle_stream
 
     def broken(self, type: str, what: str) -> ErrorInfo:
         """The error of a provider that does not keep to its protocol. `what` follows its name."""
         return self._error(ErrorCode.PROVIDER_UNAVAILABLE, type, what)
-
-    def _wait(self, whole_caller: bool) -> tuple[float, str, str]:
-        """The wait that ends first: when, and the type and the message of its error."""
-        timeouts = self.timeouts
-        waits = [(math.inf, "", "")]
-        if whole_caller or self.whole:
-            what = f"did not finish its answer within {timeouts.request:g} s"
-            waits.append((self.started + timeouts.request, "request_timeout", what))
-        if not self.whole and self.paused_at is None:
-            if self.first_output is None:
-                what = f"sent no token within {timeouts.first_token:g} s"
-                waits.append((self.since + timeouts.first_token, "first_token_timeout", what))
-            else:
-                what = f"sent nothing for {timeouts.idle_stream:g} s in the middle of its answer"
-                waits.append((self.since + timeouts.idle_stream, "idle_stream_timeout", what))
-        return min(waits)
 
     def _error(self, code: ErrorCode, type: str, what: str) -> ErrorInfo:
         provider = self.upstream.provider

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import types
-from collections.abc import Awaitable, Callable, Generator, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 from headrace import engine
 from headrace.model.errors import ErrorCode, ErrorInfo
+from headrace.serve.stepping import Done, step
 from headrace.upstream import Client, Exchange, Headers, HttpRequest, UpstreamError, UpstreamErrorKind
 
 logger = logging.getLogger("headrace.serve")
@@ -241,15 +241,14 @@ class StreamDriver:
             self._writing = self._loop.create_task(_after(self._writing, self._send, message))
             self._writing.add_done_callback(self._written)
             return
-        coroutine = self._send(message).__await__()
         try:
-            waiter = coroutine.send(None)
-        except StopIteration:
-            return
+            rest = step(self._send(message))
         except Exception as error:
             self._lost_caller(error)
             return
-        self._writing = self._loop.create_task(_carry_on(coroutine, waiter))
+        if isinstance(rest, Done):
+            return
+        self._writing = self._loop.create_task(_carry_on(rest))
         self._writing.add_done_callback(self._written)
         self.stream.caller_blocked(self._loop.time())
 
@@ -274,15 +273,8 @@ class StreamDriver:
         self._loop.call_soon(self.caller_gone)
 
 
-async def _carry_on(coroutine: Generator[Any, Any, None], waiter: Any) -> None:
-    """Carry on a coroutine that has been stepped until it suspended on `waiter`, now inside a task."""
-    await _resumed(coroutine, waiter)
-
-
-@types.coroutine
-def _resumed(coroutine: Generator[Any, Any, None], waiter: Any) -> Generator[Any, Any, None]:
-    yield waiter
-    yield from coroutine
+async def _carry_on(rest: Awaitable[None]) -> None:
+    await rest
 
 
 async def _after(previous: asyncio.Task[None], send: Send, message: Message) -> None:

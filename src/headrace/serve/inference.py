@@ -21,6 +21,7 @@ from headrace.serve.driver import Message, Send, StreamDriver
 from headrace.serve.negotiation import NATIVE, Negotiated, negotiate, request_format
 from headrace.serve.records import record
 from headrace.serve.runtime import Runtime
+from headrace.serve.stepping import Done, step
 from headrace.serve.ticker import Ticker
 from headrace.upstream import TraceContext
 
@@ -80,26 +81,39 @@ class Inference:
         announced = headers.get("content-length", "")
         if announced.isdigit() and int(announced) > limit:
             raise _too_large(limit)
+        stepped = step(receive())
+        if isinstance(stepped, Done):
+            # A body that came along with its head, as most do, is here without waiting and without a timer.
+            body, more = self._piece(stepped.value, limit)
+            if not more:
+                return body
+            pieces, rest = [body], receive()
+        else:
+            pieces, rest = [], stepped
         seconds = self.runtime.config.timeouts.request_body
-        pieces: list[bytes] = []
-        size = 0
         try:
             async with asyncio.timeout(seconds):
+                size = sum(map(len, pieces))
                 while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise CallerLeft
-                    piece = message.get("body", b"")
-                    size += len(piece)
-                    if size > limit:
-                        raise _too_large(limit)
+                    piece, more = self._piece(await rest, limit - size)
                     pieces.append(piece)
-                    if not message.get("more_body", False):
-                        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+                    size += len(piece)
+                    if not more:
+                        return b"".join(pieces)
+                    rest = receive()
         except TimeoutError:
             raise InvalidRequest(
                 f"The request body did not arrive within {seconds:g} s", status=408, type="request_timeout"
             ) from None
+
+    def _piece(self, message: Message, room: int) -> tuple[bytes, bool]:
+        """A piece of the body, and whether more follows."""
+        if message["type"] == "http.disconnect":
+            raise CallerLeft
+        piece = message.get("body", b"")
+        if len(piece) > room:
+            raise _too_large(self.runtime.config.limits.body_bytes)
+        return piece, message.get("more_body", False)
 
     def _open(
         self,

@@ -55,11 +55,12 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._awaiting_head:
-            self._arm()
             self._head_size += len(data)
         super().data_received(data)
-        if self._awaiting_head and self._head_size > self.head_bytes:
-            self._refuse(431)
+        if self._awaiting_head and self._head_size:
+            self._arm()  # a head that came in one piece, as most do, needs no timer
+            if self._head_size > self.head_bytes:
+                self._refuse(431)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
