@@ -38,3 +38,21 @@ def gateway(servers: LoopThread, replay: ReplayServer) -> Iterator[LiveGateway]:
 
     with live_gateway(servers, gateway_config(replay.base_url)) as live:
         yield live
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """A real Redis, shared by the session: tests use keys of their own."""
+    from tests.services import redis_server
+
+    with redis_server() as server:
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A real PostgreSQL, shared by the session."""
+    from tests.services import postgres_server
+
+    with postgres_server() as url:
+        yield url

@@ -83,8 +83,11 @@ async def _wait(task: asyncio.Task[None]) -> None:
 
 
 def gateway_config(replay_url: str, extra: str = "") -> Config:
-    """A provider for each format, all of them the replaying server at `replay_url`; `extra` is more YAML."""
-    lines = ["providers:"]
+    """A provider for each format, all of them the replaying server at `replay_url`; `extra` is more YAML.
+
+    Every request is sent once: tests of formats and streams ask for faults, and want to see them.
+    """
+    lines = ["retry: {attempts: 1}", "breaker: {enabled: false}", "providers:"]
     for name, (fmt, suffix) in PROVIDERS.items():
         lines.append(f"  {name}: {{format: {fmt}, base_url: '{replay_url}{suffix}'}}")
     return loads("\n".join(lines) + "\n" + extra, filename="test.yaml", env={})

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
-from headrace.config import Config, ConfigError, Problem, loads
+from headrace.config import Catalogue, Config, ConfigError, Problem, Resolved, loads
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -35,3 +35,12 @@ def provider(*lines: str) -> str:
     """A file with one provider, `acme`, whose first own line is line 5."""
     head = ["providers:", "  acme:", "    format: openai_chat", "    base_url: http://acme.test/v1"]
     return "\n".join([*head, *(f"    {line}" for line in lines)]) + "\n"
+
+
+def resolved(catalogue: Catalogue, name: str) -> tuple[str, str, str | None]:
+    """Who answers (first) for a name: provider, model, route."""
+    found = catalogue.resolve(name)
+    if isinstance(found, Resolved):
+        return found.provider_name, found.model, None
+    first = found.route.candidates[0]
+    return first.provider, first.model, found.name

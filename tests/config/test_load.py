@@ -34,6 +34,7 @@ def test_defaults() -> None:
         "connect": 2.0,
         "first_token": 20.0,
         "request": 120.0,
+        "deadline": 120.0,
         "idle_stream": 30.0,
         "slow_consumer": 30.0,
         "request_body": 30.0,

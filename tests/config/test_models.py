@@ -6,7 +6,7 @@ import pytest
 
 from headrace.config import AmbiguousModel, Catalogue, ModelEntry, UnknownModel, load
 
-from .helpers import config
+from .helpers import config, resolved
 
 CONFIG = config(
     """
@@ -43,9 +43,7 @@ CATALOGUE = Catalogue(CONFIG, replay_streams=["long", "parallel-tools"])
     ],
 )
 def test_resolve(name: str, provider: str, model: str, route: str | None) -> None:
-    resolved = CATALOGUE.resolve(name)
-    assert (resolved.provider_name, resolved.model, resolved.route) == (provider, model, route)
-    assert resolved.provider is CONFIG.providers[provider]
+    assert resolved(CATALOGUE, name) == (provider, model, route)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +98,7 @@ def test_list() -> None:
 
 def test_every_listed_name_resolves_to_its_provider() -> None:
     for entry in CATALOGUE.list():
-        assert CATALOGUE.resolve(entry.id).provider_name == entry.provider
+        assert resolved(CATALOGUE, entry.id)[0] == entry.provider
 
 
 def test_the_list_is_the_callers_own() -> None:
@@ -121,19 +119,19 @@ def test_the_list_is_the_callers_own() -> None:
 )
 def test_claims_of_the_environment_providers(name: str, provider: str) -> None:
     catalogue = Catalogue(load(None, {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}))
-    assert catalogue.resolve(name).provider_name == provider
+    assert resolved(catalogue, name)[0] == provider
     assert catalogue.list() == []
 
 
 def test_nothing_configured() -> None:
     catalogue = Catalogue(load(None, {}))
-    assert catalogue.resolve("replay/long").provider.embedded
+    assert resolved(catalogue, "replay/long") == ("replay", "long", None)
     with pytest.raises(UnknownModel, match=r'there is no model "gpt-5"$'):
         catalogue.resolve("gpt-5")
 
 
 def test_a_provider_that_claims_everything() -> None:
     catalogue = Catalogue(config("providers: {a: {format: anthropic, base_url: http://x, models: ['*']}}"))
-    assert catalogue.resolve("any/thing").provider_name == "a"
+    assert resolved(catalogue, "any/thing") == ("a", "any/thing", None)
     with pytest.raises(UnknownModel):
         catalogue.resolve("")

@@ -9,11 +9,24 @@ import msgspec
 import pytest
 import yaml
 
-from headrace.config import Catalogue, Config, Limits, Provider, Route, Server, Timeouts, json_schema, load
+from headrace.config import (
+    Breaker,
+    Candidate,
+    Catalogue,
+    Config,
+    Limits,
+    Provider,
+    Retry,
+    Route,
+    Server,
+    Timeouts,
+    json_schema,
+    load,
+)
 from headrace.config.kinds import CONNECTION_HEADERS
 from headrace.config.reference import DOCUMENT, document_text, main
 
-from .helpers import REPOSITORY, problems
+from .helpers import REPOSITORY, problems, resolved
 from .validator import is_valid
 
 TEXT = (REPOSITORY / DOCUMENT).read_text("utf-8")
@@ -41,7 +54,7 @@ def example(tmp_path: Path) -> Path:
 
 def test_the_tables_are_current() -> None:
     assert document_text(TEXT) == TEXT, "run: python -m headrace.config.reference"
-    assert TEXT.count("<!-- keys: ") == 7
+    assert TEXT.count("<!-- keys: ") == 9
 
 
 def test_the_example_works(example: Path) -> None:
@@ -49,13 +62,13 @@ def test_the_example_works(example: Path) -> None:
     assert result.warnings == ()
     assert set(result.providers) == {"openai", "anthropic", "local", "replay"}
     catalogue = Catalogue(result)
-    assert catalogue.resolve("gpt-5").provider_name == "openai"
-    assert catalogue.resolve(result.default_route or "").provider_name == "local"
+    assert resolved(catalogue, "gpt-5") == ("openai", "gpt-5", None)
+    assert resolved(catalogue, result.default_route or "") == ("local", "llama-3.3-70b", "fast")
     assert result.providers["anthropic"].timeouts == Timeouts(first_token=60.0)
     assert is_valid(yaml.safe_load(example.read_text()), json_schema(), json_schema())
 
 
-@pytest.mark.parametrize("struct", [Config, Server, Provider, Route, Limits, Timeouts])
+@pytest.mark.parametrize("struct", [Config, Server, Provider, Route, Candidate, Retry, Breaker, Limits, Timeouts])
 def test_the_example_shows_every_key(example: Path, struct: type[msgspec.Struct]) -> None:
     text = example.read_text()
     for name in struct.__struct_fields__:

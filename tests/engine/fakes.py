@@ -14,8 +14,11 @@ from typing import Any
 from headrace.engine import (
     Caller,
     Command,
+    Connect,
     Limits,
+    Meter,
     Outcome,
+    Plan,
     SendHead,
     Settle,
     Stream,
@@ -32,6 +35,7 @@ from headrace.model.request import Request
 from headrace.model.response import Choice, Response
 from headrace.model.stop import StopReason
 from headrace.model.usage import Usage
+from headrace.routing.retry import RetryPolicy
 
 READ_BUG = "bug in the reader"
 WRITE_BUG = "bug in the writer"
@@ -176,6 +180,7 @@ LINES = Format(
     write_error=_write_error,
 )
 
+ONCE = RetryPolicy(attempts=1)
 TIMEOUTS = Timeouts(first_token=20, request=120, idle_stream=30, slow_consumer=40, keepalive=15)
 
 
@@ -209,7 +214,8 @@ def acme(**changes: Any) -> Upstream:
 class Driver:
     """Drives a stream as a real driver must, on a clock of its own, and keeps what came out.
 
-    `block_after`: the caller accepts so many writes, then blocks.
+    `block_after`: the caller accepts so many writes, then blocks. `plan` stands for the one candidate `upstream`, which
+    is asked once. What a provider does is told of the latest attempt, or of the one that is named.
     """
 
     def __init__(
@@ -219,6 +225,9 @@ class Driver:
         framing: str = "sse",
         stream: bool = True,
         upstream: Upstream | None = None,
+        plan: Plan | None = None,
+        meter: Meter | None = None,
+        usage_interval: float | None = None,
         timeouts: Timeouts = TIMEOUTS,
         limits: Limits | None = None,
         lost: tuple[str, ...] = (),
@@ -228,9 +237,11 @@ class Driver:
         options = WriterOptions(
             provider="acme", lost=lost, passthrough=passthrough, request=Request(model="m", messages=[])
         )
-        caller = Caller(format=format, framing=framing, stream=stream, writer_options=options)
-        candidate = upstream or acme()
-        self.stream = Stream(caller=caller, candidates=[candidate], limits=limits, timeouts=timeouts)
+        caller = Caller(
+            format=format, framing=framing, stream=stream, writer_options=options, usage_interval=usage_interval
+        )
+        plan = plan or Plan([upstream or acme()], retry=ONCE)
+        self.stream = Stream(caller=caller, plan=plan, limits=limits, timeouts=timeouts, meter=meter)
         self.framing = framing
         self.now = 1000.0
         self.seen: list[Command] = []
@@ -245,26 +256,48 @@ class Driver:
         self.stream.begin(self.now)
         return self.pump()
 
-    def headers(self, status: int = 200, content_type: str = "text/event-stream", **headers: str) -> Driver:
+    def headers(
+        self,
+        status: int = 200,
+        content_type: str = "text/event-stream",
+        *,
+        of: int | None = None,
+        **headers: str,
+    ) -> Driver:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        self.stream.upstream_headers(status, {"content-type": content_type, **named}, self.now)
+        number = self.attempt(of)
+        if number is not None:
+            self.stream.upstream_headers(number, status, {"content-type": content_type, **named}, self.now)
         return self.pump()
 
     def open(self) -> Driver:
         return self.begin().headers()
 
-    def data(self, data: bytes) -> Driver:
-        self.stream.upstream_data(data, self.now)
+    def data(self, data: bytes, *, of: int | None = None) -> Driver:
+        number = self.attempt(of)
+        if number is not None:
+            out = self.stream.upstream_data(number, data, self.now)
+            if out:
+                self.write(out)
         return self.pump()
 
-    def end(self) -> Driver:
-        self.stream.upstream_ended(self.now)
+    def end(self, *, of: int | None = None) -> Driver:
+        number = self.attempt(of)
+        if number is not None:
+            self.stream.upstream_ended(number, self.now)
         return self.pump()
 
-    def fail(self, type: str = "upstream_reset", **more: Any) -> Driver:
-        info = ErrorInfo(code=ErrorCode.PROVIDER_UNAVAILABLE, type=type, message="the connection broke", **more)
-        self.stream.upstream_failed(info, self.now)
+    def fail(self, type: str = "upstream_reset", *, of: int | None = None, **more: Any) -> Driver:
+        settings = {"code": ErrorCode.PROVIDER_UNAVAILABLE, "message": "the connection broke", **more}
+        number = self.attempt(of)
+        if number is not None:
+            self.stream.upstream_failed(number, ErrorInfo(type=type, **settings), self.now)
         return self.pump()
+
+    def attempt(self, number: int | None) -> int | None:
+        """That attempt, or the latest; None before the first."""
+        made = self.count(Connect)
+        return number if number is not None else made - 1 if made else None
 
     def block(self) -> Driver:
         self.blocked = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.engine import Caller
-from headrace.engine.codecs import WHOLE, caller_codec, upstream_shape
+from headrace.engine.codecs import WHOLE, caller_encoder, upstream_shape
 from headrace.formats.base import WriterOptions
 from headrace.framing import FRAMINGS, Frame
 from tests.engine.fakes import LINES, acme
@@ -39,7 +39,7 @@ def test_the_shape_of_an_answer(content_type: str, framing: str, asked: bool, sh
 
 @pytest.mark.parametrize("framing", sorted(FRAMINGS))
 def test_marks_that_are_no_json_stay_out_of_framings_of_json(framing: str) -> None:
-    _, encoder = caller_codec(Caller(format=LINES, framing=framing, stream=True, writer_options=WriterOptions()))
+    encoder = caller_encoder(Caller(format=LINES, framing=framing, stream=True, writer_options=WriterOptions()))
     body = encoder.prologue() + encoder.encode([Frame(b'{"a":1}'), Frame(b"[DONE]")]) + encoder.epilogue()
     frames = [frame.data for frame in FRAMINGS[framing].decoder().feed(body)]
     assert frames == [b'{"a":1}', *([b"[DONE]"] if framing == "sse" else [])]

@@ -188,8 +188,7 @@ def test_a_fault_of_ours_in_mid_stream_29(provider: str, caller: str, monkeypatc
     def fail(data: bytes) -> list[Frame]:
         raise LookupError("a bug")
 
-    attempt = driver.stream._attempt
-    assert attempt is not None
+    (attempt,) = driver.stream._attempts
     monkeypatch.setattr(attempt.decoder, "feed", fail)
     driver.data(STREAMS[provider]("b")[HEADS[provider]])
     assert_failed_properly(driver, caller, "internal_error")

@@ -12,6 +12,7 @@ from headrace.engine.commands import SendHead, Settle
 from headrace.formats import FORMATS
 from headrace.formats.anthropic import writer as anthropic_writer
 from headrace.formats.base import ReaderOptions, WriterOptions
+from headrace.routing.retry import RetryPolicy
 
 LIMIT = 10_000
 
@@ -23,9 +24,10 @@ class Run:
         fmt = FORMATS["openai_chat"]
         self.stream = engine.Stream(
             caller=engine.Caller(format=FORMATS[target], framing="sse", stream=stream, writer_options=WriterOptions()),
-            candidates=[
-                engine.Upstream(provider="p", model="m", format=fmt, framing="sse", reader_options=ReaderOptions())
-            ],
+            plan=engine.Plan(
+                [engine.Upstream(provider="p", model="m", format=fmt, framing="sse", reader_options=ReaderOptions())],
+                retry=RetryPolicy(attempts=1),
+            ),
             limits=engine.Limits(body_bytes=LIMIT),
             timeouts=engine.Timeouts(),
         )
@@ -33,12 +35,12 @@ class Run:
         self.outcome: engine.Outcome | None = None
         self.sent = b""
         self.stream.begin(0)
-        self.stream.upstream_headers(200, {"content-type": "text/event-stream"}, 0)
+        self.stream.upstream_headers(0, 200, {"content-type": "text/event-stream"}, 0)
         self.pump()
 
     def delta(self, **delta: Any) -> None:
         chunk = {"id": "c", "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-        self.stream.upstream_data(b"data: " + json.dumps(chunk).encode() + b"\n\n", 0)
+        self.sent += self.stream.upstream_data(0, b"data: " + json.dumps(chunk).encode() + b"\n\n", 0)
         self.pump()
 
     def pump(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.engine import Abort, Connect, Finish, Limits, Pause, Resume, SendHead, Settle, Stream, Timeouts
+from headrace.engine import Abort, Connect, Finish, Limits, Pause, Plan, Resume, SendHead, Settle, Stream, Timeouts
 from headrace.framing import Frame
 from headrace.model.errors import ErrorCode, ErrorInfo
 from headrace.model.events import Event
@@ -39,21 +39,23 @@ def text(value: str) -> bytes:
 
 def test_a_stream_from_beginning_to_end() -> None:
     driver = Driver().begin()
-    assert driver.seen == [Connect(0)]
+    assert driver.seen == [Connect(0, 0)]
     driver.headers()
-    assert driver.seen == [Connect(0)], "the provider's headers alone commit to nothing"
-    driver.data(START)
+    assert driver.seen == [Connect(0, 0)], "the provider's headers alone commit to nothing"
+    driver.data(START).data(text(""))
+    assert driver.seen == [Connect(0, 0)], "nor does what no caller could see"
+    driver.data(text("a"))
     assert driver.seen[1:] == [SendHead(200, "text/event-stream")]
-    driver.data(text("a")).data(text("b") + text("c"))
-    assert driver.told == ["start", "a", "b", "c"]
-    assert len(driver.writes) == 3, "one write a read"
+    driver.data(text("b") + text("c"))
+    assert driver.told == ["start", "", "a", "b", "c"]
+    assert len(driver.writes) == 2, "one write a read"
     driver.data(sse(line("end")))
-    assert driver.told == ["start", "a", "b", "c", "end"]
-    assert driver.kinds == ["Connect", "SendHead", "Finish", "Settle"]
+    assert driver.told == ["start", "", "a", "b", "c", "end"]
+    assert driver.kinds == ["Connect", "SendHead", "Settle", "Finish"]
     assert not driver.stream.done, "the provider's HTTP message is still open"
     driver.end()
     assert driver.stream.done
-    assert driver.kinds == ["Connect", "SendHead", "Finish", "Settle"], (
+    assert driver.kinds == ["Connect", "SendHead", "Settle", "Finish"], (
         "a connection that ended by itself can be reused"
     )
     assert driver.stream.next_deadline == math.inf
@@ -76,7 +78,15 @@ def test_the_outcome_of_a_stream() -> None:
 
 def test_the_terminal_event_names_who_answered() -> None:
     driver = Driver().open().data(answer())
-    assert driver.lines()[-1]["routing"] == {"selected_provider": "acme", "failovers": 0, "cache": "miss"}
+    assert driver.lines()[-1]["routing"] == {
+        "strategy": "direct",
+        "selected_provider": "acme",
+        "selected_model": "m-1",
+        "attempts": 1,
+        "failovers": 0,
+        "tried": [],
+        "cache": "miss",
+    }
 
 
 @pytest.mark.parametrize(
@@ -145,7 +155,7 @@ def test_a_web_page_is_no_answer() -> None:
     assert driver.head.status == 503
     assert driver.json["type"] == "unexpected_content_type"
     assert "text/html" in driver.outcome.error.message if driver.outcome.error else False
-    assert driver.kinds == ["Connect", "Abort", "SendHead", "Finish", "Settle"]
+    assert driver.kinds == ["Connect", "Abort", "SendHead", "Settle", "Finish"]
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -185,8 +195,7 @@ def test_a_whole_body_waits_for_the_end_of_the_stream() -> None:
 
 def options_seen(driver: Driver) -> bool:
     """Whether the reader was told to let frames pass."""
-    attempt = driver.stream._attempt
-    assert attempt is not None
+    (attempt,) = driver.stream._attempts
     reader: Any = attempt.reader
     options = getattr(reader, "options", None) or reader._options
     return bool(options.passthrough)
@@ -227,7 +236,7 @@ def test_life_signs_commit_to_nothing() -> None:
     driver.data(sse(line("error", "overloaded", wait=0.2))).end()
     assert driver.head == SendHead(429, "application/json", (("retry-after", "1"),)), "rounded up"
     assert driver.json["error"] == "provider_rate_limited"
-    assert driver.kinds[2:] == ["Finish", "Settle"]
+    assert driver.kinds == ["Connect", "SendHead", "Settle", "Finish"]
 
 
 def test_pings_before_the_first_event_are_kept_within_bounds() -> None:
@@ -239,12 +248,12 @@ def test_pings_before_the_first_event_are_kept_within_bounds() -> None:
 
 @pytest.mark.parametrize("cut", [True, False])
 def test_the_same_answer_however_the_bytes_are_cut(cut: bool) -> None:
-    pieces = [PING, START, sse(line("error", "overloaded"))]
+    pieces = [PING, START, text("a"), sse(line("error", "overloaded"))]
     driver = Driver().open()
     for piece in pieces if cut else [b"".join(pieces)]:
         driver.data(piece)
-    assert driver.head.status == 200, "the start came first, so the caller has a stream"
-    assert driver.told == ["start", ("error", "provider_rate_limited", None)]
+    assert driver.head.status == 200, "something visible came first, so the caller has a stream"
+    assert driver.told == ["start", "a", ("error", "provider_rate_limited", None)]
 
 
 @pytest.mark.parametrize(
@@ -261,7 +270,7 @@ def test_an_http_error_is_an_http_error(status: int, code: str, stream: bool) ->
     assert driver.head.headers == (("retry-after", "3"),)
     assert driver.outcome.error is not None
     assert driver.outcome.error.message == "<html>no"
-    assert driver.kinds == ["Connect", "SendHead", "Finish", "Settle"]
+    assert driver.kinds == ["Connect", "SendHead", "Settle", "Finish"]
     assert driver.outcome.kind == "failed"
 
 
@@ -269,7 +278,7 @@ def test_the_body_of_an_http_error_is_bounded() -> None:
     driver = Driver(limits=Limits(error_body_bytes=4)).begin().headers(500).data(b"abc").data(b"def")
     assert driver.outcome.error is not None
     assert driver.outcome.error.message == "abcd"
-    assert driver.kinds == ["Connect", "Abort", "SendHead", "Finish", "Settle"]
+    assert driver.kinds == ["Connect", "Abort", "SendHead", "Settle", "Finish"]
 
 
 @pytest.mark.parametrize("how", ["break", "silence"])
@@ -308,7 +317,7 @@ def test_failures_before_the_first_event(act: Any, code: str, type: str, alive: 
         assert driver.head.status != 200
         assert driver.json["error"] == code
         assert driver.json["type"] == type
-    assert driver.kinds[-2:] == ["Finish", "Settle"]
+    assert driver.kinds[-2:] == ["Settle", "Finish"]
     assert driver.outcome.kind == ("cancelled" if code == "cancelled" else "failed")
     assert driver.outcome.ttft is None
 
@@ -357,7 +366,7 @@ def test_no_first_token() -> None:
     driver.wait(4.9)
     assert driver.count(Abort) == 0
     driver.wait(0.2)
-    assert driver.told == ["start", ("error", "timeout", "first_token_timeout")]
+    assert driver.told == [("error", "timeout", "first_token_timeout")], "after the keepalive that came with the head"
     assert driver.count(Abort) == 1
 
 
@@ -369,7 +378,7 @@ def test_no_answer_at_all(begun: bool, headers: bool) -> None:
     driver.wait(6)
     assert driver.head.status == 504
     assert driver.json["type"] == "first_token_timeout"
-    assert driver.kinds == ["Connect", "Abort", "SendHead", "Finish", "Settle"]
+    assert driver.kinds == ["Connect", "Abort", "SendHead", "Settle", "Finish"]
 
 
 def test_a_whole_request_has_one_clock() -> None:
@@ -434,7 +443,7 @@ def test_what_follows_the_terminal_event_is_not_read() -> None:
 
 def test_a_provider_that_does_not_hang_up_is_cut_off() -> None:
     driver = Driver().open().data(answer("a"))
-    assert driver.kinds[-1] == "Settle", "the caller does not wait for it"
+    assert driver.kinds[-1] == "Finish", "the caller does not wait for it"
     driver.wait(0.9)
     assert driver.count(Abort) == 0
     driver.wait(0.2)
@@ -525,7 +534,7 @@ def test_cancel_in_mid_stream_is_told() -> None:
 
 def test_cancel_before_the_beginning() -> None:
     driver = Driver().cancel()
-    assert driver.kinds == ["SendHead", "Finish", "Settle"]
+    assert driver.kinds == ["SendHead", "Settle", "Finish"]
     driver.begin()
     assert driver.count(Connect) == 0
 
@@ -533,7 +542,7 @@ def test_cancel_before_the_beginning() -> None:
 def test_no_candidates() -> None:
     caller = Driver().stream._answer.caller
     with pytest.raises(ValueError, match="at least one candidate"):
-        Stream(caller=caller, candidates=[], timeouts=TIMEOUTS)
+        Stream(caller=caller, plan=Plan([]), timeouts=TIMEOUTS)
 
 
 # --- backpressure -----------------------------------------------------------------------------------------------------
@@ -555,13 +564,13 @@ def test_a_blocked_caller_pauses_the_provider() -> None:
 
 
 def test_the_end_is_not_finished_before_all_was_handed_out() -> None:
-    driver = Driver().open().data(START).block().data(text("a") + sse(line("end")))
+    driver = Driver().open().data(START + text("a")).block().data(sse(line("end")))
     assert driver.kinds[-2:] == ["Pause", "Resume"], "a provider that has said all may end its message"
     driver.end().wait(10)
     assert driver.count(Finish) == driver.count(Settle) == 0
     driver.unblock()
     assert driver.told == ["start", "a", "end"]
-    assert driver.kinds[-2:] == ["Finish", "Settle"]
+    assert driver.kinds[-2:] == ["Settle", "Finish"]
     assert driver.outcome.kind == "completed"
     assert driver.outcome.duration == 10
 
@@ -572,7 +581,7 @@ def test_finish_waits_for_the_write_that_blocks() -> None:
     assert driver.count(Finish) == 0
     driver.block_after = math.inf
     driver.unblock()
-    assert driver.kinds[-2:] == ["Finish", "Settle"]
+    assert driver.kinds[-2:] == ["Settle", "Finish"]
 
 
 def test_a_caller_that_does_not_read() -> None:
@@ -583,7 +592,7 @@ def test_a_caller_that_does_not_read() -> None:
     assert driver.count(Settle) == 0
     driver.unblock()
     assert driver.told == ["start", "a", "b", ("error", "consumer_too_slow", "consumer_too_slow")]
-    assert driver.kinds[-2:] == ["Finish", "Settle"]
+    assert driver.kinds[-2:] == ["Settle", "Finish"]
     assert driver.outcome.kind == "failed"
 
 
@@ -655,7 +664,7 @@ def test_a_bug_in_a_codec_ends_its_stream_only(bug: str, before: str) -> None:
     if before == "text":
         driver.data(text("a"))
     driver.data((START if before == "nothing" else b"") + text(bug))
-    if before == "nothing":
+    if before != "text":
         assert driver.head.status == 500
         assert driver.json["error"] == "internal_error"
     else:
@@ -672,7 +681,7 @@ def test_a_bug_in_a_codec_ends_its_stream_only(bug: str, before: str) -> None:
 def test_a_writer_that_cannot_even_say_so() -> None:
     driver = Driver().open().data(START + text("a")).data(text(FATAL_BUG))
     assert driver.told == ["start", "a"]
-    assert driver.kinds == ["Connect", "SendHead", "Abort", "Settle"], "no Finish: the answer looks cut"
+    assert driver.kinds == ["Connect", "SendHead", "Abort", "Settle", "Cut"], "no Finish: the answer looks cut"
     assert driver.outcome.kind == "failed"
     assert isinstance(driver.outcome.exception, LookupError)
     assert driver.stream.done
@@ -685,7 +694,7 @@ def test_a_format_that_cannot_write_its_errors() -> None:
     driver = Driver(format=replace(LINES, write_error=write_error)).begin().headers(429).end()
     assert driver.head == SendHead(500, "application/json")
     assert driver.json["error"]["type"] == "internal_error"
-    assert driver.kinds[-2:] == ["Finish", "Settle"]
+    assert driver.kinds[-2:] == ["Settle", "Finish"]
 
 
 def test_a_body_that_cannot_be_written() -> None:
@@ -706,10 +715,10 @@ def test_inputs_before_the_beginning_are_harmless() -> None:
 
 
 def test_inputs_that_come_twice_are_harmless() -> None:
-    driver = Driver().open().begin().headers(500).data(START).block().block().unblock().unblock()
-    driver.data(text("a") + sse(line("end"))).end().end().fail()
+    driver = Driver().open().begin().headers(500).data(START + text("a")).block().block().unblock().unblock()
+    driver.data(sse(line("end"))).end().end().fail()
     assert driver.told == ["start", "a", "end"]
-    assert driver.kinds == ["Connect", "SendHead", "Pause", "Resume", "Finish", "Settle"]
+    assert driver.kinds == ["Connect", "SendHead", "Pause", "Resume", "Settle", "Finish"]
     assert driver.count(Resume) == driver.count(Pause) == 1
 
 

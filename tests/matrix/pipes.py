@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.engine.codecs import caller_codec, remains
+from headrace.engine.codecs import caller_encoder, caller_writer, remains
 from headrace.engine.settings import Caller
 from headrace.formats import FORMATS
 from headrace.formats.base import ReaderOptions, WriterOptions
@@ -170,7 +170,7 @@ def write(
     """Events as a caller's stream, one event a call (writers may not rely on more)."""
     format = FORMATS[name]
     caller = Caller(format, framing, stream=True, writer_options=options(request, passthrough=passthrough))
-    writer, encoder = caller_codec(caller)
+    writer, encoder = caller_writer(caller, caller.writer_options), caller_encoder(caller)
     frames: list[Frame] = []
     pieces = [encoder.prologue()]
     for event in events:

@@ -10,6 +10,7 @@ import pytest
 from headrace import engine
 from headrace.formats import FORMATS
 from headrace.formats.base import ReaderOptions, WriterOptions
+from headrace.routing.retry import RetryPolicy
 from headrace.serve.driver import Call, StreamDriver, upstream_error
 from headrace.upstream import Headers, HttpRequest, UpstreamError
 
@@ -36,8 +37,10 @@ class FakeExchange:
 class FakeClient:
     def __init__(self) -> None:
         self.exchange = FakeExchange()
+        self.handler: Any = None
 
     def send(self, request: HttpRequest, handler: object, **options: Any) -> FakeExchange:
+        self.handler = handler
         return self.exchange
 
 
@@ -81,25 +84,50 @@ class Setup:
             caller=engine.Caller(
                 format=fmt, framing="sse", stream=True, writer_options=WriterOptions(passthrough=True)
             ),
-            candidates=[
-                engine.Upstream(
-                    provider="p", model="m", format=fmt, framing="sse", reader_options=ReaderOptions(passthrough=True)
-                )
-            ],
+            plan=engine.Plan(
+                [
+                    engine.Upstream(
+                        provider="p",
+                        model="m",
+                        format=fmt,
+                        framing="sse",
+                        reader_options=ReaderOptions(passthrough=True),
+                    )
+                ],
+                retry=RetryPolicy(attempts=1),
+            ),
             limits=engine.Limits(),
             timeouts=timeouts,
         )
         call = Call("p", self.client, HttpRequest("POST", "http://x/"), 2.0, None)  # type: ignore[arg-type]  # a fake client
+        self.clock: set[StreamDriver] = set()
         self.driver = StreamDriver(
-            stream, [call], self.caller.send, headers=[(b"x-a", b"b")], settled=self.outcomes.append, abort=self.abort
+            stream,
+            [call].__getitem__,
+            self.caller.send,
+            clock=self,
+            headers=[(b"x-a", b"b")],
+            settled=self.outcomes.append,
+            abort=self.abort,
         )
+
+    def add(self, driver: StreamDriver) -> None:
+        self.clock.add(driver)
+
+    def remove(self, driver: StreamDriver) -> None:
+        self.clock.discard(driver)
 
     def abort(self) -> None:
         self.aborted += 1
 
     def start(self) -> None:
         self.driver.begin()
-        self.driver.response_started(200, Headers([("content-type", "text/event-stream")]))
+        self.provider.response_started(200, Headers([("content-type", "text/event-stream")]))
+
+    @property
+    def provider(self) -> Any:
+        """The handler of the upstream client's that was asked last."""
+        return self.client.handler
 
     @property
     def exchange(self) -> list[str]:
@@ -119,34 +147,35 @@ async def settle_down() -> None:
 async def test_bytes_of_a_read_are_sent_before_the_call_returns(setup: Setup) -> None:
     setup.start()
     assert setup.caller.messages == []
-    setup.driver.data_received(FIRST.encode())
+    setup.provider.data_received(FIRST.encode())
     head, body = setup.caller.messages
     assert head["status"] == 200
     assert (b"x-a", b"b") in head["headers"]
     assert body == {"type": "http.response.body", "body": FIRST.encode(), "more_body": True}
-    setup.driver.data_received(MORE.encode() + LAST.encode())
-    setup.driver.response_ended()
+    setup.provider.data_received(MORE.encode() + LAST.encode())
+    setup.provider.response_ended()
     assert setup.caller.body == (FIRST + MORE + LAST).encode()
     assert setup.caller.messages[-1]["more_body"] is False
     assert [outcome.kind for outcome in setup.outcomes] == ["completed"]
     assert setup.exchange == []
+    assert not setup.clock, "nothing has to wake it any more"
 
 
 async def test_a_send_that_suspends_pauses_the_provider_and_loses_nothing(setup: Setup) -> None:
     setup.start()
-    setup.driver.data_received(FIRST.encode())
+    setup.provider.data_received(FIRST.encode())
     setup.caller.block()
-    setup.driver.data_received(MORE.encode())
+    setup.provider.data_received(MORE.encode())
     assert setup.exchange == ["pause"]
-    setup.driver.data_received(MORE.encode())  # still on its way when reading was paused
+    setup.provider.data_received(MORE.encode())  # still on its way when reading was paused
     await settle_down()
     assert setup.caller.body == FIRST.encode()
     setup.caller.release()
     await settle_down()
     assert setup.exchange == ["pause", "resume"]
     assert setup.caller.body == (FIRST + MORE + MORE).encode()
-    setup.driver.data_received(LAST.encode())
-    setup.driver.response_ended()
+    setup.provider.data_received(LAST.encode())
+    setup.provider.response_ended()
     assert setup.caller.body == (FIRST + MORE + MORE + LAST).encode()
     assert len(setup.outcomes) == 1
 
@@ -154,9 +183,9 @@ async def test_a_send_that_suspends_pauses_the_provider_and_loses_nothing(setup:
 async def test_the_end_while_the_caller_is_blocked_comes_after_everything(setup: Setup) -> None:
     setup.start()
     setup.caller.block()
-    setup.driver.data_received(FIRST.encode())
-    setup.driver.data_received(LAST.encode())
-    setup.driver.response_ended()
+    setup.provider.data_received(FIRST.encode())
+    setup.provider.data_received(LAST.encode())
+    setup.provider.response_ended()
     assert setup.outcomes == []
     setup.caller.release()
     await settle_down()
@@ -167,7 +196,7 @@ async def test_the_end_while_the_caller_is_blocked_comes_after_everything(setup:
 
 async def test_the_caller_leaves(setup: Setup) -> None:
     setup.start()
-    setup.driver.data_received(FIRST.encode())
+    setup.provider.data_received(FIRST.encode())
     setup.driver.caller_gone()
     setup.driver.caller_gone()
     assert setup.exchange == ["abort"]
@@ -176,9 +205,9 @@ async def test_the_caller_leaves(setup: Setup) -> None:
 
 async def test_a_whole_answer_has_its_length(setup: Setup) -> None:
     setup.driver.begin()
-    setup.driver.response_started(503, Headers([("content-type", "text/html")]))
-    setup.driver.data_received(b"<html>sorry</html>")
-    setup.driver.response_ended()
+    setup.provider.response_started(503, Headers([("content-type", "text/html")]))
+    setup.provider.data_received(b"<html>sorry</html>")
+    setup.provider.response_ended()
     head = setup.caller.messages[0]
     assert dict(head["headers"])[b"content-length"] == b"%d" % len(setup.caller.body)
 
@@ -186,7 +215,7 @@ async def test_a_whole_answer_has_its_length(setup: Setup) -> None:
 async def test_the_caller_leaves_while_a_send_is_suspended(setup: Setup) -> None:
     setup.start()
     setup.caller.block()
-    setup.driver.data_received(FIRST.encode())
+    setup.provider.data_received(FIRST.encode())
     setup.driver.caller_gone()
     await settle_down()
     assert setup.exchange == ["pause", "abort"]
@@ -199,7 +228,7 @@ async def test_a_server_whose_send_raises_when_the_caller_has_gone(setup: Setup,
     if suspended:
         setup.caller.block()
     setup.caller.error = OSError("gone")
-    setup.driver.data_received(FIRST.encode())
+    setup.provider.data_received(FIRST.encode())
     if suspended:
         setup.caller.release()
     await settle_down()
@@ -211,7 +240,7 @@ async def test_a_caller_who_never_reads_is_cut(setup: Setup) -> None:
     setup.start()
     setup.caller.block()
     now = asyncio.get_running_loop().time()
-    setup.driver.data_received(FIRST.encode())
+    setup.provider.data_received(FIRST.encode())
     setup.driver.tick(now + 31)
     assert setup.exchange == ["pause", "abort"]
     assert setup.aborted == 0, "it may still read the reason"
@@ -222,7 +251,7 @@ async def test_a_caller_who_never_reads_is_cut(setup: Setup) -> None:
 
 async def test_a_failure_below_the_format(setup: Setup) -> None:
     setup.driver.begin()
-    setup.driver.response_failed(UpstreamError("connect_timeout", "no answer from x within 2 s"))
+    setup.provider.response_failed(UpstreamError("connect_timeout", "no answer from x within 2 s"))
     head, body, end = setup.caller.messages
     assert head["status"] == 504
     assert b"p did not take the connection in time" in body["body"]

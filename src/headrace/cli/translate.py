@@ -17,7 +17,9 @@ from headrace.cli.codes import Exit
 from headrace.cli.names import METAVAR, FramingName, codecs, known_format
 from headrace.formats.base import ReaderOptions, WriterOptions
 from headrace.framing import FRAMINGS
+from headrace.routing.retry import RetryPolicy
 
+_ATTEMPT = 0
 _CHUNK = 64 * 1024
 
 
@@ -40,14 +42,14 @@ def translate(
     """
     stream = _stream(source, target, framing_in, framing_out, whole=whole, model=model)
     stream.begin(time.monotonic())
-    stream.upstream_headers(200, {"content-type": FRAMINGS[framing_in].media_type}, time.monotonic())
+    stream.upstream_headers(_ATTEMPT, 200, {"content-type": FRAMINGS[framing_in].media_type}, time.monotonic())
     outcome = None
     while outcome is None:
         chunk = os.read(sys.stdin.fileno(), _CHUNK)
         if chunk:
-            stream.upstream_data(chunk, time.monotonic())
+            _write(stream.upstream_data(_ATTEMPT, chunk, time.monotonic()))
         else:
-            stream.upstream_ended(time.monotonic())
+            stream.upstream_ended(_ATTEMPT, time.monotonic())
         outcome = _drain(stream)
     for name in sorted(outcome.lost):
         typer.echo(f"headrace: not carried by {target}: {name}", err=True)
@@ -66,11 +68,15 @@ def _drain(stream: engine.Stream) -> engine.Outcome | None:
             if isinstance(command, engine.Settle):
                 outcome = command.outcome
         data = stream.data_to_send()
-        if data:
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
-        elif not commands:
+        _write(data)
+        if not data and not commands:
             return outcome
+
+
+def _write(data: bytes) -> None:
+    if data:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
 
 
 def _stream(
@@ -104,16 +110,19 @@ def _stream(
                 passthrough=same,
             ),
         ),
-        candidates=[
-            engine.Upstream(
-                provider=source,
-                model=model,
-                format=codecs(source),
-                framing=framing_in.value,
-                reader_options=ReaderOptions(provider=source, passthrough=same),
-                timeouts=forever,
-            )
-        ],
+        plan=engine.Plan(
+            [
+                engine.Upstream(
+                    provider=source,
+                    model=model,
+                    format=codecs(source),
+                    framing=framing_in.value,
+                    reader_options=ReaderOptions(provider=source, passthrough=same),
+                    timeouts=forever,
+                )
+            ],
+            retry=RetryPolicy(attempts=1),
+        ),
         limits=engine.Limits(),
         timeouts=forever,
     )

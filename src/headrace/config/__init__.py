@@ -8,12 +8,13 @@ read when they are needed (`api_key`), and no repr shows them.
 from headrace.config.credentials import CredentialError, Secret, api_key
 from headrace.config.errors import ConfigError, Problem
 from headrace.config.loader import load, loads
-from headrace.config.models import AmbiguousModel, Catalogue, ModelEntry, Resolved, UnknownModel
+from headrace.config.models import AmbiguousModel, Catalogue, ModelEntry, Resolved, RoutedTo, UnknownModel
 from headrace.config.schema import json_schema
-from headrace.config.settings import Candidate, Config, Limits, Provider, Route, Server, Timeouts
+from headrace.config.settings import Breaker, Candidate, Config, Limits, Provider, Retry, Route, Server, Timeouts
 
 __all__ = [
     "AmbiguousModel",
+    "Breaker",
     "Candidate",
     "Catalogue",
     "Config",
@@ -24,7 +25,9 @@ __all__ = [
     "Problem",
     "Provider",
     "Resolved",
+    "Retry",
     "Route",
+    "RoutedTo",
     "Secret",
     "Server",
     "Timeouts",

@@ -90,6 +90,12 @@ def _integer(scalar: Scalar, expected: inspect.Type) -> object:
     return _within(int(scalar.text), expected, scalar)
 
 
+def _decimal(scalar: Scalar, expected: inspect.Type) -> object:
+    if not _is_number(scalar, _NUMBER):
+        raise _mismatch("a number", scalar)
+    return _within(float(scalar.text), expected, scalar)
+
+
 def _duration(scalar: Scalar, expected: inspect.Type) -> object:
     hint = 'write seconds as a number (2.5), or a string with its unit: "500ms", "2s", "1m", "1h"'
     if _is_number(scalar, _NUMBER):
@@ -149,6 +155,17 @@ def _boolean(scalar: Scalar, expected: inspect.Type) -> object:
 
 def _flag(scalar: Scalar, expected: inspect.Type) -> object:
     return _boolean(scalar, expected) if scalar.type == "bool" else _string(scalar)
+
+
+def _plain(scalar: Scalar, expected: inspect.Type) -> object:
+    """Whatever YAML takes it for."""
+    if scalar.type == "bool":
+        return scalar.text.lower() == "true"
+    if scalar.type == "int" and _INTEGER.match(scalar.text):
+        return int(scalar.text)
+    if scalar.type == "float" and _NUMBER.match(scalar.text):
+        return float(scalar.text)
+    return _string(scalar)
 
 
 def _choice(scalar: Scalar, expected: inspect.Type) -> object:
@@ -285,11 +302,27 @@ FORMS: dict[str, dict[str, str]] = {
 
 KINDS: dict[str, Kind] = {
     "integer": Kind("integer", read=_integer, also=("reference",)),
+    "number": Kind("number", read=_decimal, also=("reference",)),
     "boolean": Kind("boolean", read=_boolean, also=("reference",)),
     "choice": Kind("choice", read=_choice, also=("reference",)),
     "duration": Kind("duration", read=_duration, also=("duration", "reference")),
     "size": Kind("size", read=_size, also=("size", "reference")),
     "flag": Kind("boolean or string", read=_flag),
+    "value": Kind("any value", read=_plain),
+    "redis_url": Kind(
+        "URL",
+        pattern=r"(?:rediss?|unix)://\S+",
+        rule="is not the URL of a Redis server",
+        hint="redis://127.0.0.1:6379/0, for example; a password comes from a reference: redis://:${REDIS_PASSWORD}@host",
+        secretive=True,
+    ),
+    "ledger_url": Kind(
+        "URL",
+        pattern=r"(?:sqlite:///.+|postgres(?:ql)?://\S+)",
+        rule="is not the URL of a ledger",
+        hint="sqlite:///usage.db or postgresql://user:${PASSWORD}@host/database, for example",
+        secretive=True,
+    ),
     "secret": Kind("reference", read=_secret, pattern=rf"\$\{{{VARIABLE.pattern}\}}", secretive=True),
     "candidate": Kind("provider/model", read=_candidate, also=("shorthand",)),
     "text": Kind("string", pattern=r".+", rule="may not be empty"),

@@ -19,7 +19,7 @@ from typing import TypeAlias
 import msgspec
 
 from headrace.config.errors import quoted
-from headrace.config.settings import REPLAY, Config, Provider
+from headrace.config.settings import REPLAY, Config, Provider, Route
 
 _LONGEST_SUGGESTED_FOR = 200
 """Beyond this many characters a name gets no suggestions: comparing takes time that grows with its square."""
@@ -48,12 +48,18 @@ class AmbiguousModel(Exception):
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """Who answers: `model` as the provider knows it, `route` the route's name where the request named one."""
+    """One provider answers: `model` as the provider knows it."""
 
     provider_name: str
     provider: Provider
     model: str
-    route: str | None = None
+
+
+class RoutedTo(msgspec.Struct, frozen=True):
+    """A route says who may answer."""
+
+    name: str
+    route: Route
 
 
 class ModelEntry(msgspec.Struct, frozen=True):
@@ -82,15 +88,14 @@ class Catalogue:
                 table.setdefault(key, []).append(name)
         self._entries = self._list(replay_streams)
 
-    def resolve(self, name: str) -> Resolved:
+    def resolve(self, name: str) -> Resolved | RoutedTo:
         """Who answers for `name`. Raises UnknownModel or AmbiguousModel."""
         left, slash, rest = name.partition("/")
         if slash and rest and left in self._providers:
             return Resolved(left, self._providers[left], rest)
         route = self._routes.get(name)
         if route is not None:
-            first = route.candidates[0]
-            return Resolved(first.provider, self._providers[first.provider], first.model, name)
+            return RoutedTo(name, route)
         owners = self._exact.get(name) or self._prefix_owners(name)
         if not owners:
             raise UnknownModel(name, self._suggestions(name))

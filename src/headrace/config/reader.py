@@ -67,6 +67,8 @@ class Reader:
         self._values[path] = node.start_mark
         if isinstance(node, yaml.ScalarNode) and shape.kind in KINDS:
             return self._scalar(node, shape, path)
+        if shape.kind == "value":
+            return self._anything(node, shape, path)
         tag = document.tag(node)
         # A section whose lines are all commented out is an empty section.
         empty = tag == "null" and isinstance(node, yaml.ScalarNode)
@@ -100,6 +102,13 @@ class Reader:
         except Invalid as invalid:
             self.report(path, invalid.message, invalid.hint)
             return ABSENT
+
+    def _anything(self, node: yaml.Node, shape: Shape, path: Path) -> Any:
+        """A mapping or a list whose parts may be anything."""
+        if isinstance(node, yaml.SequenceNode):
+            return [self._read(item, shape, (*path, index)) for index, item in enumerate(node.value)]
+        read = {key: self._read(inner, shape, (*path, key)) for key, inner in self._entries(node, path)}
+        return {key: value for key, value in read.items() if value is not ABSENT}
 
     def _wrong_type(self, node: yaml.Node, shape: Shape, path: Path) -> None:
         kind = KINDS.get(shape.kind)

@@ -62,6 +62,52 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = True
 
 
+class Retry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How often a failed request is sent again, before anything of an answer was delivered."""
+
+    attempts: Annotated[
+        int,
+        Meta(ge=1, le=10, description="On one candidate, the first one included; 1 switches retries off."),
+    ] = 3
+    backoff: Annotated[
+        Seconds,
+        Meta(
+            description="The longest wait before the second attempt; it doubles with each one. The real wait is any part "
+            "of it, by chance, so that callers who failed together come back apart. A provider's `Retry-After` wins."
+        ),
+    ] = 0.2
+    backoff_max: Annotated[
+        Seconds,
+        Meta(
+            description="The longest wait between two attempts. Where a provider asks for a longer one, another candidate "
+            "is asked first."
+        ),
+    ] = 4.0
+
+
+class Breaker(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When a model of a provider is left alone for a while, because too much failed there."""
+
+    enabled: Annotated[bool, Meta(description="Whether there are circuit breakers at all.")] = True
+    error_threshold: Annotated[
+        float, Meta(ge=0.01, le=1, description="The part of the requests in the window that has to fail.")
+    ] = 0.5
+    window: Annotated[Seconds, Meta(description="How far back requests count.")] = 30.0
+    min_requests: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="So many requests have to be in the window, at least.")
+    ] = 20
+    open_for: Annotated[Seconds, Meta(description="How long nothing is sent there.")] = 15.0
+    trials: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1000,
+            description="So many requests are let through after that; when they succeed all are, and one failure closes "
+            "the door again.",
+        ),
+    ] = 5
+
+
 class Timeouts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long Headrace waits. All are longer than zero and at most a day."""
 
@@ -70,6 +116,13 @@ class Timeouts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Seconds, Meta(description="From sending the request to the first event of the provider's stream.")
     ] = 20.0
     request: Annotated[Seconds, Meta(description="A whole request that is not streamed.")] = 120.0
+    deadline: Annotated[
+        Seconds,
+        Meta(
+            description="All attempts at a request together, until the first output of a stream or the whole of a body. "
+            "A route may set its own."
+        ),
+    ] = 120.0
     idle_stream: Annotated[Seconds, Meta(description="The largest gap between two events of a stream.")] = 30.0
     slow_consumer: Annotated[
         Seconds,
@@ -256,6 +309,31 @@ class Candidate(Struct, frozen=True, forbid_unknown_fields=True):
 
     provider: Annotated[ProviderName, Meta(description="Name of the provider.")]
     model: Annotated[ModelName, Meta(description="Name of the model, as the provider knows it.")]
+    weight: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1_000_000,
+            description="Its part of the requests, with `strategy: weighted`. 0: only when all others have failed.",
+        ),
+    ] = 1.0
+    same_as: Annotated[
+        str,
+        Meta(
+            description="The model that this is a deployment of, where its name differs: candidates with the same word "
+            "here (or the same `model`) stand in for one another.",
+            extra={"kind": "model"},
+        ),
+    ] = ""
+    parameters: Annotated[
+        dict[Annotated[str, Meta(extra={"kind": "text"})], Any],
+        Meta(description="Fields to set in the request to this candidate, in the words of its provider's format."),
+    ] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> str:
+        """Which model it is, whoever serves it."""
+        return self.same_as or self.model
 
 
 class Route(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -266,9 +344,39 @@ class Route(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(
             min_length=1,
             description='Who may answer, in order of preference, each as "provider/model" or as '
-            "`{provider: ..., model: ...}`. The first one is used.",
+            "`{provider: ..., model: ...}` with the keys of a candidate.",
         ),
     ]
+    strategy: Annotated[
+        Literal["ordered", "weighted"],
+        Meta(description="Ask the first one first, or draw by the candidates' weights."),
+    ] = "ordered"
+    cross_model: Annotated[
+        bool,
+        Meta(
+            description="Whether another model may take over where one has failed. Otherwise only deployments of the same "
+            "model do (see `same_as`)."
+        ),
+    ] = False
+    max_failovers: Annotated[
+        int, Meta(ge=0, le=100, description="How often the candidate may be changed for one request.")
+    ] = 2
+    hedge_after: Annotated[
+        Seconds | None,
+        Meta(
+            description="Send a stream's request to the next candidate too, when the first has shown nothing for so long "
+            "(0.8 s, say). The first to answer wins, the other is cancelled, and paid for as far as it came. Off unless "
+            "set."
+        ),
+    ] = None
+    deadline: Annotated[
+        Seconds | None, Meta(description="Instead of `timeouts.deadline`, for requests to this route.")
+    ] = None
+    usage_interval: Annotated[
+        Seconds | None,
+        Meta(description="Send streams an interim usage event so often, in formats that have one. None unless set."),
+    ] = None
+    retry: Annotated[Retry | None, Meta(description="Instead of `retry`, for requests to this route.")] = None
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -292,6 +400,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             description="Route for requests that name no model. Without it they are refused.", extra={"kind": "model"}
         ),
     ] = None
+    retry: Annotated[Retry, Meta(description="Sending a failed request again.")] = Retry()
+    breaker: Annotated[Breaker, Meta(description="Leaving a provider alone that fails.")] = Breaker()
     limits: Annotated[Limits, Meta(description="Bounds on sizes.")] = Limits()
     timeouts: Annotated[Timeouts, Meta(description="How long to wait.")] = Timeouts()
     environment_providers: Annotated[

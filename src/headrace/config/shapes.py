@@ -14,6 +14,8 @@ from msgspec import inspect
 _DEFAULT_KINDS: dict[type[inspect.Type], str] = {
     inspect.StrType: "text",
     inspect.IntType: "integer",
+    inspect.FloatType: "number",
+    inspect.AnyType: "value",
     inspect.BoolType: "boolean",
     inspect.LiteralType: "choice",
     inspect.StructType: "struct",

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from headrace.engine.codecs import JSON, caller_codec, caller_media_type
+from headrace.engine.codecs import JSON, caller_encoder, caller_media_type, caller_writer
 from headrace.engine.commands import SendHead
-from headrace.engine.settings import Caller
-from headrace.formats.base import StreamWriter
+from headrace.engine.settings import Caller, Upstream
+from headrace.formats.base import StreamWriter, WriterOptions
 from headrace.framing import Encoder
 from headrace.model.errors import ErrorInfo
 from headrace.model.events import Event
@@ -25,6 +25,7 @@ class Answer:
 
     __slots__ = (
         "_encoder",
+        "_options",
         "_pieces",
         "_writer",
         "buffered",
@@ -38,6 +39,7 @@ class Answer:
 
     def __init__(self, caller: Caller) -> None:
         self.caller = caller
+        self._options = caller.writer_options
         self._writer: StreamWriter | None = None  # made when first needed
         self._encoder: Encoder | None = None
         self._pieces: list[bytes] = []
@@ -57,23 +59,50 @@ class Answer:
     @property
     def lost(self) -> frozenset[str]:
         """What could not be carried, of the request and of the answer."""
-        lost = frozenset(self.caller.writer_options.lost)
+        lost = frozenset(self._options.lost)
         return lost if self._writer is None else lost | self._writer.lost
+
+    def speaks_for(self, upstream: Upstream, lost: tuple[str, ...]) -> None:
+        """What is written from now on is this candidate's answer; `lost` of the request to it."""
+        base = self.caller.writer_options
+        self._options = WriterOptions(
+            request=base.request,
+            request_id=base.request_id,
+            created=base.created,
+            model=upstream.model,
+            provider=upstream.provider,
+            passthrough=upstream.format is self.caller.format,
+            lost=lost or base.lost,
+        )
 
     def write(self, events: Sequence[Event], now: float) -> None:
         """Translate events. Raises whatever a faulty codec raises; nothing of them is sent then."""
+        self._add(self._encode(events), now)
+
+    def pass_on(self, events: Sequence[Event], now: float) -> bytes:
+        """Translate events whose bytes are handed out at once, before any that wait."""
+        data = self._encode(events)
+        if data:
+            self.last_sent = now
+            self.bytes_out += len(data)
+        return data
+
+    def _encode(self, events: Sequence[Event]) -> bytes:
         writer, encoder = self._writer, self._encoder
-        if writer is None or encoder is None:
-            writer, encoder = self._codec()
+        if writer is None:
+            writer = self._writer = caller_writer(self.caller, self._options)
+        if encoder is None:
+            encoder = self._encoder = caller_encoder(self.caller)
         frames = writer.write(events)
         self.events += len(events)
-        if frames:
-            self.unsaid = 0
-            self._add(encoder.encode(frames), now)
+        if not frames:
+            return b""
+        self.unsaid = 0
+        return encoder.encode(frames)
 
     def open(self) -> SendHead:
         """Commit to the caller's format. The prologue goes before whatever was written already."""
-        prologue = self._codec()[1].prologue()
+        prologue = self._encoding().prologue()
         if prologue:
             self._pieces.insert(0, prologue)
             self.buffered += len(prologue)
@@ -81,11 +110,11 @@ class Answer:
 
     def close(self, now: float) -> None:
         """Write the epilogue."""
-        self._add(self._codec()[1].epilogue(), now)
+        self._add(self._encoding().epilogue(), now)
 
     def keepalive(self, now: float) -> bool:
         """Write a sign of life; whether the framing has one. Must be preceded by `open`, or followed by it at once."""
-        sign = self._codec()[1].keepalive()
+        sign = self._encoding().keepalive()
         self._add(sign, now)
         self.last_sent = now
         return bool(sign)
@@ -120,10 +149,10 @@ class Answer:
         self._pieces.clear()
         self.buffered = 0
 
-    def _codec(self) -> tuple[StreamWriter, Encoder]:
-        if self._writer is None or self._encoder is None:
-            self._writer, self._encoder = caller_codec(self.caller)
-        return self._writer, self._encoder
+    def _encoding(self) -> Encoder:
+        if self._encoder is None:
+            self._encoder = caller_encoder(self.caller)
+        return self._encoder
 
     def _add(self, data: bytes, now: float) -> None:
         if data:

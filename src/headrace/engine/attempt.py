@@ -10,7 +10,9 @@ import math
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 
-from headrace.engine.milestones import NOTED, is_life_sign, is_output
+from headrace.engine.commands import Quality
+from headrace.engine.meter import Meter, settle
+from headrace.engine.milestones import NOTED, SPOKEN, is_life_sign, is_output
 from headrace.engine.settings import Timeouts, Upstream
 from headrace.formats.base import StreamReader
 from headrace.framing import Decoder
@@ -35,16 +37,37 @@ class Phase(Enum):
     OVER = auto()
 
 
+FOLD = 1024
+"""Pieces of output that are kept before they are counted and let go."""
+
+CHECKED_FOLD = 16
+"""The same where a budget has to be watched: so many deltas more may come than it allows."""
+
+_MAX_LIFE_SIGNS = 16
+"""Pings before the first output that are kept; who sends more of them says nothing new."""
+
+
 class Attempt:
-    """`asked`: a stream was asked for. `now`: monotonic seconds, as everywhere."""
+    """`number` names it towards the driver. `asked`: a stream was asked for. `now`: monotonic seconds."""
 
     __slots__ = (
         "_body",
         "_headers",
+        "_life_signs",
+        "_meter",
         "_status",
+        "answered",
+        "booked",
         "candidate",
         "decoder",
+        "ended",
         "first_output",
+        "fold_at",
+        "hedge",
+        "held",
+        "lost",
+        "number",
+        "output_tokens",
         "paused_at",
         "phase",
         "reader",
@@ -52,16 +75,36 @@ class Attempt:
         "since",
         "skipped",
         "started",
+        "texts",
         "timeouts",
+        "unsaid",
         "upstream",
         "usage",
         "whole",
     )
 
-    def __init__(self, candidate: int, upstream: Upstream, timeouts: Timeouts, *, asked: bool, now: float) -> None:
+    def __init__(
+        self,
+        number: int,
+        candidate: int,
+        upstream: Upstream,
+        timeouts: Timeouts,
+        meter: Meter | None,
+        *,
+        asked: bool,
+        now: float,
+    ) -> None:
+        self.number = number
         self.candidate = candidate
         self.upstream = upstream
         self.timeouts = timeouts
+        self.hedge = False
+        """It runs beside an earlier one."""
+        self.answered = False
+        """Its provider began to answer, so it consumed something."""
+        self.ended = False
+        """Its HTTP exchange is over."""
+        self.booked = False
         self.phase = Phase.CONNECTING
         self.whole = not asked
         """The answer is (or, before the headers, should be) a body and no stream."""
@@ -75,7 +118,21 @@ class Attempt:
         self._status = 0  # of an HTTP error
         self._headers: Mapping[str, str] = {}
         self._body = bytearray()
+        self._meter = meter
         self.usage: Usage | None = None
+        """The provider's own, so far."""
+        self.texts: list[str] = []
+        """Pieces of output that were not counted yet."""
+        self.fold_at = CHECKED_FOLD if meter is not None and meter.limited else FOLD
+        self.output_tokens = 0
+        """Estimate of the output that was counted."""
+        self.held: list[Event] = []
+        """Events that wait for the first one a caller could see."""
+        self._life_signs = 0
+        self.unsaid = 0
+        """Bytes of the provider's that are in `held`."""
+        self.lost: tuple[str, ...] = ()
+        """What its request could not say."""
         self.response_id = ""
         self.skipped = 0
 
@@ -95,9 +152,9 @@ class Attempt:
         self._body += data[: limit - len(self._body)]
         return len(self._body) == limit
 
-    def refusal(self) -> ev.Error:
+    def refusal(self) -> ErrorInfo:
         """The HTTP error, as far as it is known."""
-        return ev.Error(self.upstream.format.read_error(self._status, self._headers, bytes(self._body)))
+        return self.upstream.format.read_error(self._status, self._headers, bytes(self._body))
 
     def note(self, events: Sequence[Event], now: float) -> None:
         """Remember what these events say of the attempt as a whole, and set its clock."""
@@ -107,6 +164,9 @@ class Attempt:
             moved = moved or not is_life_sign(event)
             if self.first_output is None and is_output(event):
                 self.first_output = now
+            spoken = SPOKEN.get(kind)
+            if spoken is not None:
+                self.texts.append(getattr(event, spoken))
             if kind not in NOTED:
                 continue
             if isinstance(event, ev.Start):
@@ -115,6 +175,36 @@ class Attempt:
                 self.usage = event.usage if self.usage is None else self.usage.merge(event.usage)
         if moved and self.first_output is not None:
             self.since = now
+
+    def hold(self, events: Sequence[Event]) -> None:
+        """Keep events back. Of pings only the first few are worth it."""
+        for event in events:
+            if is_life_sign(event):
+                self._life_signs += 1
+                if self._life_signs > _MAX_LIFE_SIGNS:
+                    continue
+            self.held.append(event)
+
+    def release(self) -> list[Event]:
+        """The events that were kept back."""
+        held, self.held = self.held, []
+        return held
+
+    def fold(self) -> int:
+        """Count the output that came since the last time; the estimate of all of it."""
+        if self.texts and self._meter is not None:
+            self.output_tokens += self._meter.output_tokens(self.upstream, self.texts)
+        self.texts.clear()
+        return self.output_tokens
+
+    def consumed(self, *, complete: bool) -> tuple[Usage | None, Quality | None]:
+        """The counts so far, priced where there is a meter; None where the provider never began to answer."""
+        if self._meter is None or not self.answered:
+            return self.usage, None
+        estimate = 0
+        if not complete or self.usage is None or self.usage.output_tokens is None:
+            estimate = self.fold()
+        return settle(self._meter, self.upstream, self.usage, estimate, complete=complete)
 
     def heard(self, now: float) -> None:
         """Bytes came that made no event (comments, half a frame)."""

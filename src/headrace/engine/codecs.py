@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from headrace.engine.settings import Caller, Limits, Upstream
-from headrace.formats.base import StreamReader, StreamWriter
+from headrace.formats.base import StreamReader, StreamWriter, WriterOptions
 from headrace.formats.whole import WholeReader, WholeWriter
 from headrace.framing import FRAMINGS, Decoder, Encoder, Frame, SSEDecoder
 from headrace.framing.whole import WholeDecoder, WholeEncoder
@@ -71,11 +71,14 @@ def upstream_codec(upstream: Upstream, shape: str, caller: Caller, limits: Limit
     return decoder, upstream.format.stream_reader(options)
 
 
-def caller_codec(caller: Caller) -> tuple[StreamWriter, Encoder]:
-    """Writer and encoder of the caller's answer."""
-    if caller.stream:
-        return caller.format.stream_writer(caller.writer_options), _encoder(caller.framing)
-    return WholeWriter(caller.format, caller.writer_options), WholeEncoder()
+def caller_writer(caller: Caller, options: WriterOptions) -> StreamWriter:
+    """Writer of the caller's answer."""
+    return caller.format.stream_writer(options) if caller.stream else WholeWriter(caller.format, options)
+
+
+def caller_encoder(caller: Caller) -> Encoder:
+    """Encoder of the caller's answer."""
+    return _encoder(caller.framing) if caller.stream else WholeEncoder()
 
 
 def caller_media_type(caller: Caller) -> str:

@@ -1,22 +1,28 @@
 """What the engine asks its driver to do, and what it says in the end. Plain data.
 
 The driver carries commands out in their order. Of the commands and the bytes that are there at the same time, the
-commands go first: a head precedes its body, and `Finish` comes only after the last byte was handed out.
+commands go first: a head precedes its body, `Settle` comes before the bytes of the terminal event are handed out (what
+is recorded then survives whatever happens to this process once the caller has its answer), and `Finish` comes only after
+the last byte.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from headrace.model.errors import ErrorInfo
 from headrace.model.usage import Usage
 
+Quality = Literal["exact", "partial", "estimated"]
+"""Of token counts: all the provider's own; the provider's where it gave any, the rest estimated; all estimated."""
+
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Send the request of this candidate, an index into the candidates."""
+    """Send the request of this candidate, an index into the plan. `attempt` names the exchange from now on."""
 
+    attempt: int
     candidate: int
 
 
@@ -24,15 +30,21 @@ class Connect:
 class Abort:
     """Close the provider's connection, or give up opening it; nothing it still sends is of interest."""
 
+    attempt: int
+
 
 @dataclass(frozen=True, slots=True)
 class Pause:
     """Stop reading from the provider."""
 
+    attempt: int
+
 
 @dataclass(frozen=True, slots=True)
 class Resume:
     """Go on reading from the provider."""
+
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +59,43 @@ class SendHead:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The body is complete: end it properly. Where `Settle` comes without it, the answer was cut and must look cut:
-    close the caller's connection."""
+    """The body is complete: end it properly."""
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """The body is not complete and must look so: close the caller's connection."""
+
+
+@dataclass(slots=True)
+class Tried:
+    """One attempt, or a candidate that was passed over, as it ended."""
+
+    provider: str
+    model: str
+    code: str | None
+    """Why it gave no answer: an error code, "circuit_open", "hedge_lost"; None where it answered."""
+    ms: float
+    usage: Usage | None = None
+    """What it consumed, where its provider had begun to answer."""
+    quality: Quality | None = None
+
+
+@dataclass(slots=True)
 class Outcome:
     """How a request ended, for logs and metering."""
 
     kind: Literal["completed", "failed", "cancelled"]
     provider: str
+    """Who answered, or was asked last; "" where nobody was."""
     model: str
     error: ErrorInfo | None = None
     usage: Usage | None = None
-    """The last that the provider said."""
+    """What the answer consumed; its cost where the price is known."""
+    quality: Quality | None = None
+    attempts: list[Tried] = field(default_factory=list)
+    """All, in the order in which they ended. The one that answered is the last."""
+    failovers: int = 0
     response_id: str = ""
     """The provider's id of the answer."""
     status: int | None = None
@@ -72,7 +107,7 @@ class Outcome:
     events: int = 0
     """Events written for the caller."""
     bytes_out: int = 0
-    """Bytes of the body that were handed out."""
+    """Bytes of the body that were made for the caller."""
     skipped_frames: int = 0
     lost: frozenset[str] = field(default_factory=frozenset)
     """What could not be carried, of the request and of the answer."""
@@ -80,11 +115,37 @@ class Outcome:
     """A fault of ours, for the log."""
 
 
+def routing_block(strategy: str, provider: str, model: str, attempts: list[Tried], failovers: int) -> dict[str, Any]:
+    """{strategy, selected_provider, selected_model, attempts, failovers, tried: [{provider, code, ms}], cache}."""
+    return {
+        "strategy": strategy,
+        "selected_provider": provider,
+        "selected_model": model,
+        "attempts": sum([tried.code != CIRCUIT_OPEN for tried in attempts]),
+        "failovers": failovers,
+        "tried": tried_list(attempts),
+        "cache": "miss",
+    }
+
+
+CIRCUIT_OPEN = "circuit_open"
+HEDGE_LOST = "hedge_lost"
+
+
+def tried_list(attempts: list[Tried]) -> list[dict[str, Any]]:
+    """Those that gave no answer: [{provider, model, code, ms}]."""
+    return [
+        {"provider": tried.provider, "model": tried.model, "code": tried.code, "ms": round(tried.ms, 1)}
+        for tried in attempts
+        if tried.code is not None
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Nothing more happens towards the caller; once. At most an `Abort` follows."""
+    """The request is over as far as its provider and its bill are concerned; once. The caller may still be reading."""
 
     outcome: Outcome
 
 
-Command = Connect | Abort | Pause | Resume | SendHead | Finish | Settle
+Command = Connect | Abort | Pause | Resume | SendHead | Finish | Cut | Settle

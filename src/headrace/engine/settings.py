@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from headrace.formats.base import Format, ReaderOptions, WriterOptions
+
+if TYPE_CHECKING:
+    from headrace.engine.plan import Circuit
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class Upstream:
     """A frame of a stream that the format does not allow: end with an error, or leave it out and count it."""
     stream: bool | None = None
     """Whether it was asked for a stream. None: it was, where the caller asked for one."""
+    circuit: Circuit | None = None
+    """Its circuit breaker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +73,6 @@ class Caller:
     """Of the stream, where `stream` is set."""
     stream: bool
     writer_options: WriterOptions
+    """Of an answer that nobody has given yet; who answers fills in its own (see `Answer.speaks_for`)."""
+    usage_interval: float | None = None
+    """Seconds between interim usage events of a stream; None: none."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import Any
+import math
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Protocol
 
 from headrace import engine
-from headrace.model.errors import ErrorCode, ErrorInfo
+from headrace.model.errors import ErrorCode, ErrorInfo, GatewayError
 from headrace.serve.stepping import Done, step
 from headrace.upstream import Client, Exchange, Headers, HttpRequest, UpstreamError, UpstreamErrorKind
 
@@ -58,64 +59,125 @@ def _unusable(provider: str, error: Exception) -> ErrorInfo:
 
 
 class Call:
-    """What a candidate's request needs beyond the request itself."""
+    """What a candidate's request needs beyond the request itself. `lost`: what of it could not be said."""
 
-    __slots__ = ("client", "connect_timeout", "provider", "proxy", "request")
+    __slots__ = ("client", "connect_timeout", "lost", "provider", "proxy", "request")
 
     def __init__(
-        self, provider: str, client: Client, request: HttpRequest, connect_timeout: float, proxy: str | None
+        self,
+        provider: str,
+        client: Client,
+        request: HttpRequest,
+        connect_timeout: float,
+        proxy: str | None,
+        lost: tuple[str, ...] = (),
     ) -> None:
         self.provider = provider
         self.client = client
         self.request = request
         self.connect_timeout = connect_timeout
         self.proxy = proxy
+        self.lost = lost
+
+
+class Clock(Protocol):
+    """Wakes drivers whose deadline has passed."""
+
+    def add(self, driver: StreamDriver) -> None: ...
+
+    def remove(self, driver: StreamDriver) -> None: ...
+
+
+class _Leg:
+    """One attempt: the upstream client's ResponseHandler."""
+
+    __slots__ = ("_driver", "exchange", "number", "provider")
+
+    def __init__(self, driver: StreamDriver, number: int, provider: str) -> None:
+        self._driver = driver
+        self.number = number
+        self.provider = provider
+        self.exchange: Exchange | None = None
+
+    def response_started(self, status: int, headers: Headers) -> None:
+        driver = self._driver
+        driver.stream.upstream_headers(self.number, status, dict(headers), driver.now())
+        driver.pump()
+
+    def data_received(self, data: bytes) -> None:
+        driver = self._driver
+        out = driver.stream.upstream_data(self.number, data, driver.now())
+        if not out:
+            driver.pump()
+        elif not driver.write_body(out):
+            driver.pump()  # the caller is blocked now, which has consequences
+
+    def response_ended(self) -> None:
+        self.exchange = None
+        driver = self._driver
+        driver.stream.upstream_ended(self.number, driver.now())
+        driver.pump()
+
+    def response_failed(self, error: UpstreamError) -> None:
+        self.exchange = None
+        driver = self._driver
+        driver.stream.upstream_failed(self.number, upstream_error(error, self.provider), driver.now())
+        driver.pump()
 
 
 class StreamDriver:
-    """One request in flight. Also the upstream client's ResponseHandler.
+    """One request in flight.
 
-    `headers` go out with every head this driver sends; `settled` is called once with the outcome; `abort` cuts the
-    caller's connection at once; `write`, where the server has it, takes a piece of the body and says whether it did.
+    `call` makes the call to a candidate of the stream's plan, when it is needed, and may raise GatewayError; `clock` is
+    told of the driver for as long as the stream needs it; `headers` go out with every head this driver sends; `settled`
+    is called once with the outcome, before the terminal event's bytes are written; `abort` cuts the caller's connection
+    at once; `write`, where the server has it, takes a piece of the body and says whether it did.
     """
 
     __slots__ = (
         "_abort_caller",
-        "_calls",
-        "_exchange",
+        "_call",
+        "_clock",
+        "_dispatch_at",
+        "_dispatch_timer",
         "_finished",
         "_head",
         "_headers",
+        "_legs",
         "_loop",
-        "_provider",
         "_send",
         "_settled",
         "_write_fast",
         "_writing",
+        "now",
         "stream",
     )
 
     def __init__(
         self,
         stream: engine.Stream,
-        calls: Sequence[Call],
+        call: Callable[[int], Call],
         send: Send,
         *,
+        clock: Clock,
         headers: list[tuple[bytes, bytes]],
         settled: Callable[[engine.Outcome], None],
         abort: Callable[[], object],
         write: Callable[[bytes], bool] | None = None,
     ) -> None:
         self.stream = stream
-        self._calls = calls
+        self._call = call
         self._send = send
+        self._clock = clock
         self._headers = headers
         self._settled = settled
         self._abort_caller = abort
         self._write_fast = write
         self._loop = asyncio.get_running_loop()
-        self._exchange: Exchange | None = None
-        self._provider = ""
+        self.now = self._loop.time
+        self._legs: list[_Leg] = []
+        self._dispatch_at = math.inf
+        self._dispatch_timer: asyncio.TimerHandle | None = None
         self._head: Message | None = None
         self._writing: asyncio.Task[None] | None = None
         self._finished = False
@@ -123,50 +185,31 @@ class StreamDriver:
     # --- the life of the request, called by the application -------------------------------------------------------
 
     def begin(self) -> None:
-        self.stream.begin(self._loop.time())
-        self._pump()
+        self._clock.add(self)
+        self.stream.begin(self.now())
+        self.pump()
 
     def caller_gone(self) -> None:
         """The caller's connection is closed. Harmless after the end."""
         if not self.stream.done:
-            self.stream.caller_gone(self._loop.time())
-            self._pump()
+            self.stream.caller_gone(self.now())
+            self.pump()
         if self._writing is not None:
             self._writing.cancel()
 
     def cancel(self, code: ErrorCode, message: str) -> None:
         """End the stream with an error in the caller's format."""
-        self.stream.cancel(self._loop.time(), code, message)
-        self._pump()
+        self.stream.cancel(self.now(), code, message)
+        self.pump()
 
     def tick(self, now: float) -> None:
         """A deadline of the stream has passed."""
         self.stream.tick(now)
-        self._pump()
-
-    # --- ResponseHandler: what the upstream client reports ---------------------------------------------------------
-
-    def response_started(self, status: int, headers: Headers) -> None:
-        self.stream.upstream_headers(status, dict(headers), self._loop.time())
-        self._pump()
-
-    def data_received(self, data: bytes) -> None:
-        self.stream.upstream_data(data, self._loop.time())
-        self._pump()
-
-    def response_ended(self) -> None:
-        self._exchange = None
-        self.stream.upstream_ended(self._loop.time())
-        self._pump()
-
-    def response_failed(self, error: UpstreamError) -> None:
-        self._exchange = None
-        self.stream.upstream_failed(upstream_error(error, self._provider), self._loop.time())
-        self._pump()
+        self.pump()
 
     # --- the engine's wishes ---------------------------------------------------------------------------------------
 
-    def _pump(self) -> None:
+    def pump(self) -> None:
         """Obey the engine's commands and hand its bytes to the server until it has neither."""
         stream = self.stream
         while True:
@@ -175,23 +218,17 @@ class StreamDriver:
                 self._obey(command)
             data = stream.data_to_send()
             if data:
-                self._write_body(data)
-                if stream.flowing and self._writing is None:
-                    return  # in full flow there is nothing else to do
+                self.write_body(data)
             elif not commands:
-                return
+                break
+        if stream.dispatch_at != self._dispatch_at:
+            self._set_dispatch_timer()
+        if stream.done:
+            self._clock.remove(self)
 
     def _obey(self, command: engine.Command) -> None:
         if isinstance(command, engine.Connect):
-            call = self._calls[command.candidate]
-            self._provider = call.provider
-            try:
-                self._exchange = call.client.send(
-                    call.request, self, connect_timeout=call.connect_timeout, proxy=call.proxy
-                )
-            except (ValueError, RuntimeError) as error:
-                # A header, address or proxy of the configuration that cannot be used; its message shows no secret.
-                self.stream.upstream_failed(_unusable(call.provider, error), self._loop.time())
+            self._connect(command)
         elif isinstance(command, engine.SendHead):
             headers = [
                 (b"content-type", command.content_type.encode("ascii")),
@@ -202,27 +239,60 @@ class StreamDriver:
                 # Not a stream: the head comes when all of the body waits behind it.
                 headers.append((b"content-length", b"%d" % self.stream.buffered))
             self._head = {"type": "http.response.start", "status": command.status, "headers": headers}
-        elif isinstance(command, engine.Finish):
-            self._finish()
         elif isinstance(command, engine.Settle):
             self._settled(command.outcome)
-            if not self._finished:
-                # The answer was cut and must look cut, or the caller does not read; it may have gone already.
-                self._abort_caller()
-        elif self._exchange is not None:
+        elif isinstance(command, engine.Finish):
+            self._finish()
+        elif isinstance(command, engine.Cut):
+            self._abort_caller()
+        else:
+            leg = self._legs[command.attempt]
+            if leg.exchange is None:
+                return
             if isinstance(command, engine.Pause):
-                self._exchange.pause_reading()
+                leg.exchange.pause_reading()
             elif isinstance(command, engine.Resume):
-                self._exchange.resume_reading()
-            elif isinstance(command, engine.Abort):
-                self._exchange.abort()
-                self._exchange = None
+                leg.exchange.resume_reading()
+            else:
+                leg.exchange.abort()
+                leg.exchange = None
 
-    def _write_body(self, data: bytes) -> None:
+    def _connect(self, command: engine.Connect) -> None:
+        leg = _Leg(self, command.attempt, "")
+        self._legs.append(leg)
+        try:
+            call = self._call(command.candidate)
+            leg.provider = call.provider
+            if call.lost:
+                self.stream.request_said(command.attempt, call.lost)
+            leg.exchange = call.client.send(call.request, leg, connect_timeout=call.connect_timeout, proxy=call.proxy)
+        except GatewayError as error:
+            self.stream.upstream_failed(command.attempt, error.info, self.now())
+        except (ValueError, RuntimeError) as error:
+            # A header, address or proxy of the configuration that cannot be used; its message shows no secret.
+            self.stream.upstream_failed(command.attempt, _unusable(leg.provider, error), self.now())
+
+    def _set_dispatch_timer(self) -> None:
+        """Retries and hedges are not left to the coarse clock of all deadlines."""
+        if self._dispatch_timer is not None:
+            self._dispatch_timer.cancel()
+            self._dispatch_timer = None
+        self._dispatch_at = self.stream.dispatch_at
+        if self._dispatch_at != math.inf:
+            self._dispatch_timer = self._loop.call_at(self._dispatch_at, self._dispatch_due)
+
+    def _dispatch_due(self) -> None:
+        self._dispatch_timer = None
+        # The timer's resolution is coarser than the clock's: what is due was due when it was set.
+        self.tick(max(self.now(), self._dispatch_at))
+
+    def write_body(self, data: bytes) -> bool:
+        """Give bytes of the body to the server; whether it can take more at once."""
         if self._head is None and self._writing is None and self._write_fast is not None and self._write_fast(data):
-            return
+            return True
         self._flush_head()
         self._write({"type": "http.response.body", "body": data, "more_body": True})
+        return self._writing is None
 
     def _finish(self) -> None:
         self._finished = True
@@ -250,7 +320,7 @@ class StreamDriver:
             return
         self._writing = self._loop.create_task(_carry_on(rest))
         self._writing.add_done_callback(self._written)
-        self.stream.caller_blocked(self._loop.time())
+        self.stream.caller_blocked(self.now())
 
     def _written(self, task: asyncio.Task[None]) -> None:
         if task is not self._writing:
@@ -263,8 +333,8 @@ class StreamDriver:
             self._lost_caller(error)
             return
         if not self._finished:
-            self.stream.caller_ready(self._loop.time())
-            self._pump()
+            self.stream.caller_ready(self.now())
+            self.pump()
 
     def _lost_caller(self, error: BaseException) -> None:
         """ASGI servers may raise from `send` when the caller has gone (spec 2.4); it means nothing worse."""

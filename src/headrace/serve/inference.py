@@ -16,6 +16,7 @@ from typing import Any
 
 from headrace import engine
 from headrace.formats import Format
+from headrace.formats.base import WriterOptions
 from headrace.model.errors import ErrorCode, ErrorInfo, GatewayError, InvalidRequest
 from headrace.serve.driver import Message, Send, StreamDriver
 from headrace.serve.negotiation import NATIVE, Negotiated, negotiate, request_format
@@ -129,28 +130,22 @@ class Inference:
         """Read, plan, and make the driver. Raises GatewayError."""
         runtime = self.runtime
         request = negotiated.request.read_request(body)
-        prepared = runtime.prepare(request, negotiated.answer, trace=trace, forwarded=headers)
+        planned = runtime.planner.plan(request, negotiated.answer, trace=trace, forwarded=headers)
         caller = engine.Caller(
             format=negotiated.answer,
             framing=negotiated.framing,
             stream=request.stream,
-            writer_options=runtime.writer_options(
-                request,
-                prepared,
-                negotiated.answer,
+            writer_options=WriterOptions(
+                request=request,
                 request_id=request.request_id or request_id,
                 created=int(time.time()),  # noqa: TID251  # a timestamp for the caller, not a duration
+                model=request.model,
             ),
+            usage_interval=planned.usage_interval,
         )
-        stream = engine.Stream(
-            caller=caller,
-            candidates=[prepared.upstream],
-            limits=runtime.limits,
-            timeouts=prepared.timeouts,
-        )
+        stream = engine.Stream(caller=caller, plan=planned.plan, limits=runtime.limits, timeouts=runtime.timeouts)
 
         def settled(outcome: engine.Outcome) -> None:
-            self.ticker.remove(driver)
             record(
                 outcome,
                 request_id=request_id,
@@ -161,21 +156,20 @@ class Inference:
             )
 
         extensions = scope.get("extensions") or {}
-        driver = StreamDriver(
+        return StreamDriver(
             stream,
-            [prepared.call],
+            planned.call,
             send,
+            clock=self.ticker,
             headers=[*(STREAM_HEADERS if request.stream else ()), *common],
             settled=settled,
             abort=extensions.get("headrace.abort") or _current_task().cancel,
             # Taken out of the scope, which it refers to: no cycle shall wait for the collector.
             write=extensions.pop("headrace.write", None),
         )
-        return driver
 
     async def _run(self, driver: StreamDriver, receive: Receive) -> None:
         """Start the stream and wait until it is answered or its caller has gone: `receive` tells of both."""
-        self.ticker.add(driver)
         try:
             driver.begin()
             while (await receive())["type"] != "http.disconnect":
@@ -185,7 +179,6 @@ class Inference:
             raise
         finally:
             driver.caller_gone()
-            self.ticker.remove(driver)
 
 
 INTERNAL = ErrorInfo(

@@ -62,7 +62,7 @@ class Choice:
         self.think = think
 
     def read_delta(self, delta: dict[str, Any], logprobs: dict[str, Any]) -> None:
-        if not logprobs and not any([value for name, value in delta.items() if name != "role"]):
+        if not logprobs and not any(value for name, value in delta.items() if name != "role"):
             return  # the first chunk, and the last
         for item in reasoning_items(delta):
             self._reasoning(item)
