@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.engine import Abort, Connect, Finish, Plan, SendHead, Settle, Timeouts
+from headrace.engine import Abort, Command, Connect, Finish, Plan, SendHead, Settle, Timeouts
 from headrace.model.errors import ErrorCode, ErrorInfo
 from headrace.routing.breaker import Breaker, BreakerSettings, State
 from headrace.routing.retry import RetryPolicy
@@ -339,11 +339,25 @@ def test_the_caller_leaves_both() -> None:
 # --- order ------------------------------------------------------------------------------------------------------------
 
 
+class Ordered(Driver):
+    """Keeps the order of commands and bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: list[str] = []
+
+    def see(self, command: Command) -> None:
+        super().see(command)
+        self.order.append(type(command).__name__)
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        self.order.append("bytes")
+
+
 def test_it_is_settled_before_the_terminal_event_is_handed_out() -> None:
-    driver = Driver().open().data(START + text("a"))
-    order: list[str] = []
-    see, write = driver.see, driver.write
-    driver.see = lambda command: (order.append(type(command).__name__), see(command))[1]  # type: ignore[method-assign]  # watched
-    driver.write = lambda data: (order.append("bytes"), write(data))[1]  # type: ignore[method-assign]  # watched
+    driver = Ordered()
+    driver.open().data(START + text("a"))
+    driver.order.clear()
     driver.data(sse(line("end")))
-    assert order == [Settle.__name__, "bytes", Finish.__name__]
+    assert driver.order == [Settle.__name__, "bytes", Finish.__name__]

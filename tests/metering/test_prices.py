@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from headrace.metering.prices import OWN, SOURCE, Cost, ModelPrice, Prices
@@ -10,7 +12,7 @@ from headrace.model.usage import Usage
 OURS = ModelPrice(input=1.0, output=10.0, cached=0.1, cache_write=2.0, reasoning=20.0)
 
 
-def cost(prices: Prices, vendor: str, model: str, **counts: int) -> Cost | None:
+def cost(prices: Prices, vendor: str, model: str, **counts: Any) -> Cost | None:
     return prices.cost(Usage(**counts), provider="p", vendor=vendor, model=model)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from typing import Annotated
 
 import typer
 
 from headrace import __version__
-from headrace.cli import chat, config, replay, serve, translate
+from headrace.cli import chat, config, logs, replay, serve, translate
 
 app = typer.Typer(
     name="headrace",
@@ -41,15 +40,7 @@ def options(
     ] = False,
 ) -> None:
     """Options that stand before the command."""
-    # What no line of ours shows need not be found out for each.
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
-    if not verbose:
-        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    logs.set_up(sys.stderr, verbose=verbose)
 
 
 def main() -> None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import msgspec
+
 from headrace.model.errors import ErrorInfo
 from headrace.model.usage import Usage
 
@@ -18,37 +20,32 @@ Quality = Literal["exact", "partial", "estimated"]
 """Of token counts: all the provider's own; the provider's where it gave any, the rest estimated; all estimated."""
 
 
-@dataclass(frozen=True, slots=True)
-class Connect:
+class Connect(msgspec.Struct, frozen=True, gc=False):
     """Send the request of this candidate, an index into the plan. `attempt` names the exchange from now on."""
 
     attempt: int
     candidate: int
 
 
-@dataclass(frozen=True, slots=True)
-class Abort:
+class Abort(msgspec.Struct, frozen=True, gc=False):
     """Close the provider's connection, or give up opening it; nothing it still sends is of interest."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(msgspec.Struct, frozen=True, gc=False):
     """Stop reading from the provider."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
+class Resume(msgspec.Struct, frozen=True, gc=False):
     """Go on reading from the provider."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class SendHead:
+class SendHead(msgspec.Struct, frozen=True, gc=False):
     """Status and headers of the answer; once, before its first byte."""
 
     status: int
@@ -57,13 +54,11 @@ class SendHead:
     """Beside the content type (Retry-After)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(msgspec.Struct, frozen=True, gc=False):
     """The body is complete: end it properly."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(msgspec.Struct, frozen=True, gc=False):
     """The body is not complete and must look so: close the caller's connection."""
 
 
@@ -141,8 +136,7 @@ def tried_list(attempts: list[Tried]) -> list[dict[str, Any]]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Settle:
+class Settle(msgspec.Struct, frozen=True):
     """The request is over as far as its provider and its bill are concerned; once. The caller may still be reading."""
 
     outcome: Outcome

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from headrace.formats.base import Format, ReaderOptions, WriterOptions
 
 if TYPE_CHECKING:
@@ -64,8 +66,7 @@ class Upstream:
     """Its circuit breaker."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """Who asked."""
 
     format: Format

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from headrace.framing.frame import Frame
 from headrace.model.errors import ErrorInfo, ProtocolError
 from headrace.model.events import Event
@@ -85,8 +87,7 @@ class ReaderOptions:
     """The provider's vendor, in whose name signatures and unknown fields travel; "": the format's own."""
 
 
-@dataclass(frozen=True, slots=True)
-class WriterOptions:
+class WriterOptions(msgspec.Struct, frozen=True):
     """What a stream or body writer may need to know."""
 
     request: Request | None = None
@@ -103,8 +104,7 @@ class WriterOptions:
     """What the request writer had to leave out ("request.top_k" ...), to be named in the terminal event."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """Where a request goes: the provider's own name of the model, and its vendor."""
 
     model: str
@@ -113,11 +113,10 @@ class Target:
     """Ask the provider to stream."""
     path: str | None = None
     """Configured path, instead of the format's own."""
-    quirks: Mapping[str, Any] = field(default_factory=dict)
+    quirks: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class WireRequest:
+class WireRequest(msgspec.Struct, frozen=True):
     """A request in the provider's words. `path` is appended to the provider's base URL."""
 
     path: str

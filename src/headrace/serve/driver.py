@@ -131,13 +131,15 @@ class StreamDriver:
     `call` makes the call to a candidate of the stream's plan, when it is needed, and may raise GatewayError; `clock` is
     told of the driver for as long as the stream needs it; `headers` go out with every head this driver sends; `settled`
     is called once with the outcome, before the terminal event's bytes are written; `abort` cuts the caller's connection
-    at once; `write`, where the server has it, takes a piece of the body and says whether it did.
+    at once; `write`, where the server has it, takes a piece of the body and says whether it did; `cork` gathers what is
+    written between True and False into one packet.
     """
 
     __slots__ = (
         "_abort_caller",
         "_call",
         "_clock",
+        "_cork",
         "_dispatch_at",
         "_dispatch_timer",
         "_finished",
@@ -164,6 +166,7 @@ class StreamDriver:
         settled: Callable[[engine.Outcome], None],
         abort: Callable[[], object],
         write: Callable[[bytes], bool] | None = None,
+        cork: Callable[[bool], None] | None = None,
     ) -> None:
         self.stream = stream
         self._call = call
@@ -173,6 +176,7 @@ class StreamDriver:
         self._settled = settled
         self._abort_caller = abort
         self._write_fast = write
+        self._cork = cork
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
         self._legs: list[_Leg] = []
@@ -212,8 +216,12 @@ class StreamDriver:
     def pump(self) -> None:
         """Obey the engine's commands and hand its bytes to the server until it has neither."""
         stream = self.stream
+        cork, corked = self._cork, False
         while True:
             commands = stream.commands()
+            if commands and cork is not None and not corked:
+                cork(True)
+                corked = True
             for command in commands:
                 self._obey(command)
             data = stream.data_to_send()
@@ -221,10 +229,13 @@ class StreamDriver:
                 self.write_body(data)
             elif not commands:
                 break
+        if corked and cork is not None:
+            cork(False)
         if stream.dispatch_at != self._dispatch_at:
             self._set_dispatch_timer()
         if stream.done:
             self._clock.remove(self)
+            self._legs.clear()  # they refer to this driver: a cycle
 
     def _obey(self, command: engine.Command) -> None:
         if isinstance(command, engine.Connect):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import os
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
@@ -166,6 +166,7 @@ class Inference:
             abort=extensions.get("headrace.abort") or _current_task().cancel,
             # Taken out of the scope, which it refers to: no cycle shall wait for the collector.
             write=extensions.pop("headrace.write", None),
+            cork=extensions.pop("headrace.cork", None),
         )
 
     async def _run(self, driver: StreamDriver, receive: Receive) -> None:
@@ -221,7 +222,7 @@ def _request_id(headers: Mapping[str, str]) -> str:
     given = headers.get("x-request-id", "")
     if 0 < len(given) <= 128 and given.isascii() and given.isprintable() and " " not in given:
         return given
-    return f"req_{secrets.token_hex(12)}"
+    return f"req_{os.urandom(12).hex()}"
 
 
 def _trace(headers: Mapping[str, str]) -> TraceContext:

@@ -1,9 +1,10 @@
 """uvicorn's HTTP/1.1 protocol with bounds on the request's head, JSON refusals, and a way to cut a connection.
 
 uvicorn leaves the size and the duration of a request's head unbounded, answers broken HTTP in plain text, and ASGI has
-no word for "drop this caller now". All three are added around the public callbacks of its httptools protocol. Two
+no word for "drop this caller now". All three are added around the public callbacks of its httptools protocol. Three
 extensions in the scope offer more than ASGI: `headrace.abort` drops the connection, `headrace.write` writes one piece
-of a streaming body with less ado than `send`, which stays the way for everything else.
+of a streaming body with less ado than `send`, which stays the way for everything else, and `headrace.cork` makes one
+packet of what is written between `cork(True)` and `cork(False)`.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ class GatewayProtocol(HttpToolsProtocol):
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size <= self.head_bytes:
             super().on_headers_complete()
-            self._extensions["headrace.write"] = partial(_write_chunk, self.cycle, self.transport, self.flow)
+            self.cycle.transport = corked = _Corked(self.transport)  # type: ignore[assignment]  # all of it that is used
+            self._extensions["headrace.write"] = partial(_write_chunk, self.cycle, corked, self.flow)
+            self._extensions["headrace.cork"] = corked.cork
             return
         app, self.app = self.app, _refuse_head
         try:
@@ -120,7 +123,39 @@ class GatewayProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def _write_chunk(cycle: RequestResponseCycle, transport: asyncio.Transport, flow: FlowControl, data: bytes) -> bool:
+class _Corked:
+    """A transport, as far as an answer uses one, that can gather what is written: head, first piece and last chunk of a
+    short answer then leave in one packet, with one system call."""
+
+    __slots__ = ("_pieces", "_transport", "is_closing")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._pieces: list[bytes] | None = None
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        if self._pieces is None:
+            self._transport.write(data)
+        else:
+            self._pieces.append(data)
+
+    def cork(self, on: bool) -> None:
+        """Gather from now on, or write what has gathered."""
+        if on:
+            if self._pieces is None:
+                self._pieces = []
+        elif self._pieces is not None:
+            pieces, self._pieces = self._pieces, None
+            if pieces and not self._transport.is_closing():
+                self._transport.write(b"".join(pieces))
+
+    def close(self) -> None:
+        self.cork(False)
+        self._transport.close()
+
+
+def _write_chunk(cycle: RequestResponseCycle, transport: _Corked, flow: FlowControl, data: bytes) -> bool:
     """Write a piece of a streaming body as ASGI's `send` would, without its coroutine and its message.
 
     False, and nothing done, where only `send` knows what to do: before the head, while the caller's buffer is full,

@@ -22,31 +22,39 @@ def record(
     outcome: engine.Outcome, *, request_id: str, trace: TraceContext, path: str, stream: bool, lines: bool = True
 ) -> None:
     """Log one settled request at INFO (where `lines` are wanted: server.access_log), a fault of ours at ERROR."""
-    if lines:
-        usage, error, ttft = outcome.usage, outcome.error, outcome.ttft
-        fields = {
-            "request_id": request_id,
-            "trace_id": trace.trace_id,
-            "path": path,
-            "stream": stream,
-            "outcome": outcome.kind,
-            "status": outcome.status,
-            "provider": outcome.provider,
-            "model": outcome.model,
-            "error": error.code.value if error else None,
-            "error_type": error.type if error else None,
-            "ttft_ms": None if ttft is None else round(ttft * 1000, 1),
-            "duration_ms": round(outcome.duration * 1000, 1),
-            "events": outcome.events,
-            "bytes_out": outcome.bytes_out,
-            "input_tokens": usage.input_tokens if usage else None,
-            "output_tokens": usage.output_tokens if usage else None,
-            "skipped_frames": outcome.skipped_frames or None,
-            "lost": ",".join(sorted(outcome.lost)) or None,
-        }
-        logger.info("%s", " ".join([f"{name}={_word(value)}" for name, value in fields.items() if value is not None]))
+    if lines and logger.isEnabledFor(logging.INFO):
+        # Without Logger.info: it would look through the stack for a place in the code that says nothing here.
+        text = _line(outcome, request_id, trace.trace_id, path, stream)
+        logger.handle(logger.makeRecord(logger.name, logging.INFO, __file__, 0, text, (), None))
     if outcome.exception is not None:
         logger.error("request_id=%s a codec failed: %s", request_id, type(outcome.exception).__name__)
+
+
+def _line(outcome: engine.Outcome, request_id: str, trace_id: str, path: str, stream: bool) -> str:
+    """The fields that have a value, as `name=value` words."""
+    usage, error, ttft = outcome.usage, outcome.error, outcome.ttft
+    line = (
+        f"request_id={_word(request_id)} trace_id={trace_id} path={path} stream={stream} outcome={outcome.kind}"
+        f" provider={_word(outcome.provider)} model={_word(outcome.model)}"
+        f" duration_ms={outcome.duration * 1000:.1f} events={outcome.events} bytes_out={outcome.bytes_out}"
+    )
+    if outcome.status is not None:
+        line += f" status={outcome.status}"
+    if error is not None:
+        line += f" error={error.code.value} error_type={_word(error.type)}"
+    if ttft is not None:
+        line += f" ttft_ms={ttft * 1000:.1f}"
+    if usage is not None:
+        line += f" input_tokens={usage.input_tokens} output_tokens={usage.output_tokens}"
+        if usage.cost_usd is not None:
+            line += f" cost_usd={usage.cost_usd:.6f}"
+    if outcome.failovers or len(outcome.attempts) > 1:
+        line += f" attempts={len(outcome.attempts)} failovers={outcome.failovers}"
+    if outcome.skipped_frames:
+        line += f" skipped_frames={outcome.skipped_frames}"
+    if outcome.lost:
+        line += f" lost={_word(','.join(sorted(outcome.lost)))}"
+    return line
 
 
 def _word(value: object) -> str:

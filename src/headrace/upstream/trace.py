@@ -6,8 +6,8 @@ looking at `tracestate`. A broken `tracestate` costs only itself. What leaves he
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 
 import msgspec
 
@@ -61,7 +61,7 @@ class TraceContext(msgspec.Struct, frozen=True, gc=False):
 def _random_hex(size: int) -> str:
     """`size` random bytes in hex, never all zero (which the standard forbids)."""
     while True:
-        if (value := secrets.token_bytes(size)).strip(b"\0"):
+        if (value := os.urandom(size)).strip(b"\0"):
             return value.hex()
 
 
