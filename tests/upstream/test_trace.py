@@ -82,7 +82,7 @@ def test_a_child_keeps_all_but_the_parent_id() -> None:
 
 def test_ids_are_never_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     values = iter([bytes(16), b"\1" * 16, bytes(8), b"\2" * 8])
-    monkeypatch.setattr("secrets.token_bytes", lambda _: next(values))
+    monkeypatch.setattr("os.urandom", lambda _: next(values))
     assert TraceContext.new().traceparent == f"00-{'01' * 16}-{'02' * 8}-01"
 
 

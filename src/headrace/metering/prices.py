@@ -1,22 +1,30 @@
 """What tokens cost: the configuration's own prices, else the data that comes with genai-prices. Nothing is fetched.
 
-The rule: an unknown price is None and never zero. Each token is counted once at the price of its kind: input that was
-read from a cache, input that was written to one, other input, output. genai-prices is asked with its own convention (the
-same as ours: input includes the cache's parts). Where a model's price is one flat price for each kind, which is most, its
-unit prices are asked for once and kept; prices that depend on the size of the prompt or the time of day are worked out
-by the library each time (0.1 ms).
+The rules: an unknown price is None and never zero; each token is counted once, at the price of its kind (input read from
+a cache, input written to one, other input, reasoning, other output). Both sides count alike: input includes the cache's
+parts, output includes reasoning.
+
+Who is asked: the provider that genai-prices knows by the address, else the one it knows by the vendor's name. An address
+tells more: many vendors speak OpenAI's format and bear its name as their default.
+
+The library finds a model in a millisecond and adds up in 0.2; a request has no such time. Its unit prices are therefore
+taken once for each model and added up here (2 µs). Prices that depend on the date or the hour are taken anew each
+minute, which is the trade-off: a price that changes at midnight is used within a minute of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import genai_prices
 import msgspec
-from genai_prices.types import ModelPrice as _LibraryPrice
-from genai_prices.types import TieredPrices
+from genai_prices.data_snapshot import find_provider_by_id, get_snapshot
+from genai_prices.types import ModelInfo, Provider, TieredPrices
+from genai_prices.types import ModelPrice as LibraryPrice
 
 from headrace.model.usage import Usage
 
@@ -24,16 +32,22 @@ SOURCE = f"genai-prices {genai_prices.__version__}"
 OWN = "configuration"
 
 _MILLION = 1_000_000
-_KEPT = 4096
+_RENEW = 60.0
+"""Seconds for which a price that depends on the time is kept."""
 
-_PROVIDERS: Mapping[str, str] = {
-    # our vendors whose models genai-prices has under another name
+_KEPT = 4096
+"""Models whose prices are kept. Callers choose names: when they are more, all are forgotten."""
+
+_LONGEST_NAME = 256
+
+_VENDORS: Mapping[str, str] = {
+    # names of vendors in use, which the library does not recognise
     "bedrock": "aws",
     "azure_openai": "azure",
-    "gemini": "google",
     "vertex": "google",
-    "xai": "x-ai",
     "fireworks_ai": "fireworks",
+    "kimi": "moonshotai",
+    "moonshot": "moonshotai",
 }
 
 
@@ -53,112 +67,176 @@ class Cost(NamedTuple):
     """Which data, and its version."""
 
 
-class Prices:
-    """`overrides` by "provider/model", or by "model" for any provider."""
+class _Units(NamedTuple):
+    """USD for a million tokens of each kind, None where the kind has no price; `request`: USD for each request."""
 
-    def __init__(self, overrides: Mapping[str, ModelPrice] | None = None) -> None:
-        self._overrides = dict(overrides or {})
-        self._units: dict[tuple[str, str, str], ModelPrice | None] = {}
-        self._tiered: set[tuple[str, str, str]] = set()
+    above: int
+    """Of prompts with more tokens than this."""
+    input: float | None
+    cached: float | None
+    cache_write: float | None
+    output: float | None
+    reasoning: float | None
+    request: float = 0.0
+
+
+class _Known(NamedTuple):
+    tiers: tuple[_Units, ...]
+    """The largest prompts first, the last for any; empty where the price is not known."""
+    until: float
+    """Monotonic seconds."""
+
+
+class Prices:
+    """`overrides` by "provider/model", or by "model" for any provider. `now`: the time that prices are asked for."""
+
+    def __init__(
+        self,
+        overrides: Mapping[str, ModelPrice] | None = None,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._overrides = {name: _own(price) for name, price in (overrides or {}).items()}
+        self._known: dict[tuple[str, str, str], _Known] = {}
+        self._now = now
+        self._clock = clock
 
     def cost(self, usage: Usage, *, provider: str, vendor: str, model: str, base_url: str = "") -> Cost | None:
         """Of counts in the normal form. None where the price or the counts are not known."""
         if usage.input_tokens is None or usage.output_tokens is None:
             return None
-        own = self._overrides.get(f"{provider}/{model}") or self._overrides.get(model)
-        if own is not None:
-            return Cost(_linear(own, usage), OWN)
-        key = (vendor, model, base_url)
-        if key in self._tiered:
-            found = _ask(key, usage)
-            return None if found is None else Cost(found, SOURCE)
-        if key not in self._units:
-            if len(self._units) >= _KEPT:
-                self._units.clear()
-            self._units[key] = self._find(key)
-            return self.cost(usage, provider=provider, vendor=vendor, model=model, base_url=base_url)
-        units = self._units[key]
-        return None if units is None else Cost(_linear(units, usage), SOURCE)
+        if self._overrides:
+            own = self._overrides.get(f"{provider}/{model}") or self._overrides.get(model)
+            if own is not None:
+                return _cost(own, usage, OWN)
+        for units in self._published(vendor, model, base_url):
+            if usage.input_tokens > units.above:
+                return _cost(units, usage, SOURCE)
+        return None
 
     def worst_case(
         self, *, input_tokens: int, output_tokens: int, provider: str, vendor: str, model: str, base_url: str = ""
     ) -> Cost | None:
-        """Of a request that was not answered yet: nothing comes from a cache, and all that is allowed is said."""
-        usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens)
-        return self.cost(usage, provider=provider, vendor=vendor, model=model, base_url=base_url)
+        """Of a request that was not answered yet: nothing is read from a cache, all input is written to one, and all
+        output that is allowed comes, at the dearest of its prices."""
+        plain, written, reasoned = (
+            self.cost(usage, provider=provider, vendor=vendor, model=model, base_url=base_url)
+            for usage in (
+                Usage(input_tokens=input_tokens, output_tokens=output_tokens),
+                Usage(input_tokens=input_tokens, output_tokens=0, cache_write_tokens=input_tokens),
+                Usage(input_tokens=input_tokens, output_tokens=output_tokens, reasoning_tokens=output_tokens),
+            )
+        )
+        if plain is None or written is None or reasoned is None:
+            return plain
+        read = self.cost(
+            Usage(input_tokens=input_tokens, output_tokens=0),
+            provider=provider,
+            vendor=vendor,
+            model=model,
+            base_url=base_url,
+        )
+        assert read is not None
+        dearest = max(plain.usd, reasoned.usd) + max(0.0, written.usd - read.usd)
+        return Cost(dearest, plain.source)
 
-    def _find(self, key: tuple[str, str, str]) -> ModelPrice | None:
-        """The unit prices of a model; None where it is unknown or has none (then it may be in `_tiered`)."""
-        price = _library_price(key)
-        if price is None:
-            return None
-        if not _is_flat(price):
-            self._tiered.add(key)
-            return None
-        million = _MILLION
-        probes = {
-            "input": Usage(input_tokens=million, output_tokens=0),
-            "cached": Usage(input_tokens=million, output_tokens=0, cached_tokens=million),
-            "cache_write": Usage(input_tokens=million, output_tokens=0, cache_write_tokens=million),
-            "output": Usage(input_tokens=0, output_tokens=million),
-        }
-        found = {name: _ask(key, usage) for name, usage in probes.items()}
-        plain, output = found["input"], found["output"]
-        if plain is None or output is None:
-            return None
-        return ModelPrice(input=plain, output=output, cached=found["cached"], cache_write=found["cache_write"])
+    def _published(self, vendor: str, model: str, base_url: str) -> tuple[_Units, ...]:
+        key = (vendor, model, base_url)
+        known = self._known.get(key)
+        if known is None or known.until <= self._clock():
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            known = self._known[key] = self._find(key)
+        return known.tiers
+
+    def _find(self, key: tuple[str, str, str]) -> _Known:
+        found = _model(*key)
+        if found is None:
+            return _Known((), float("inf"))
+        until = float("inf") if isinstance(found.prices, LibraryPrice) else self._clock() + _RENEW
+        return _Known(_tiers(found.get_prices(self._now())), until)
 
 
-def _linear(price: ModelPrice, usage: Usage) -> float:
+def _cost(units: _Units, usage: Usage, source: str) -> Cost | None:
     cached, written = usage.cached_tokens or 0, usage.cache_write_tokens or 0
     reasoning = usage.reasoning_tokens or 0
     plain = max(0, (usage.input_tokens or 0) - cached - written)
     said = max(0, (usage.output_tokens or 0) - reasoning)
-    micros = (
-        plain * price.input
-        + cached * (price.input if price.cached is None else price.cached)
-        + written * (price.input if price.cache_write is None else price.cache_write)
-        + said * price.output
-        + reasoning * (price.output if price.reasoning is None else price.reasoning)
+    total = 0.0
+    for tokens, price in (
+        (plain, units.input),
+        (cached, units.cached),
+        (written, units.cache_write),
+        (said, units.output),
+        (reasoning, units.reasoning),
+    ):
+        if tokens:
+            if price is None:
+                return None
+            total += tokens * price
+    return Cost(round(total / _MILLION + units.request, 12), source)
+
+
+def _own(price: ModelPrice) -> _Units:
+    return _Units(
+        above=-1,
+        input=price.input,
+        cached=price.input if price.cached is None else price.cached,
+        cache_write=price.input if price.cache_write is None else price.cache_write,
+        output=price.output,
+        reasoning=price.output if price.reasoning is None else price.reasoning,
     )
-    return round(micros / _MILLION, 12)
 
 
-def _library_price(key: tuple[str, str, str]) -> Any:
-    """The library's price of a model; None where it knows none, or several that depend on the time."""
-    try:
-        return _calculate(key, Usage(input_tokens=1, output_tokens=1)).model.prices
-    except (LookupError, ValueError):
+# --- what the library knows -------------------------------------------------------------------------------------------
+
+
+def _model(vendor: str, model: str, base_url: str) -> ModelInfo | None:
+    """The library's entry of a model; its own look-up is avoided, as it remembers every name it was ever asked for."""
+    if not model or len(model) > _LONGEST_NAME:
         return None
+    provider = _provider(vendor, base_url)
+    if provider is None:
+        return None
+    return provider.find_model(model, all_providers=get_snapshot().providers)
 
 
-def _is_flat(price: Any) -> bool:
-    return isinstance(price, _LibraryPrice) and not any(
-        isinstance(value, TieredPrices) for value in vars(price).values()
+def _provider(vendor: str, base_url: str) -> Provider | None:
+    snapshot = get_snapshot()
+    if base_url:
+        try:
+            return snapshot.find_provider(None, None, base_url)
+        except LookupError:
+            pass  # a proxy, or a server of one's own: the vendor's name is all there is
+    if not vendor:
+        return None
+    return find_provider_by_id(snapshot.providers, _VENDORS.get(vendor, vendor))
+
+
+def _tiers(price: LibraryPrice) -> tuple[_Units, ...]:
+    """One row of unit prices for each size of prompt that has prices of its own."""
+    named = {name: value for name, value in vars(price).items() if isinstance(value, Decimal | TieredPrices)}
+    starts = {tier.start for value in named.values() if isinstance(value, TieredPrices) for tier in value.tiers}
+    return tuple([_units(named, above) for above in sorted(starts | {-1}, reverse=True)])
+
+
+def _units(named: Mapping[str, Decimal | TieredPrices], above: int) -> _Units:
+    def price(name: str, otherwise: float | None = None) -> float | None:
+        value = named.get(name)
+        if isinstance(value, TieredPrices):
+            value = max(
+                ((tier.start, tier.price) for tier in value.tiers if tier.start <= above), default=(-1, value.base)
+            )[1]
+        return otherwise if value is None else float(value)
+
+    plain, output = price("input_mtok"), price("output_mtok")
+    return _Units(
+        above=above,
+        input=plain,
+        cached=price("cache_read_mtok", plain),
+        cache_write=price("cache_write_mtok", plain),
+        output=output,
+        reasoning=price("output_reasoning_mtok", output),
+        request=(price("requests_kcount") or 0.0) / 1000,
     )
-
-
-def _ask(key: tuple[str, str, str], usage: Usage) -> float | None:
-    try:
-        return float(_calculate(key, usage).total_price)
-    except (LookupError, ValueError):
-        return None
-
-
-def _calculate(key: tuple[str, str, str], usage: Usage) -> Any:
-    """Raises LookupError for what the library does not know, ValueError for counts that make no sense."""
-    vendor, model, base_url = key
-    counts: dict[str, int | Decimal | float | None] = {
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cache_read_tokens": usage.cached_tokens or None,
-        "cache_write_tokens": usage.cache_write_tokens or None,
-    }
-    asked = genai_prices.Usage(**{name: value for name, value in counts.items() if value is not None})
-    provider = _PROVIDERS.get(vendor, vendor)
-    try:
-        return genai_prices.calc_price(asked, model, provider_id=provider)
-    except LookupError:
-        if not base_url:
-            raise
-        return genai_prices.calc_price(asked, model, provider_api_url=base_url)

@@ -69,11 +69,11 @@ class GatewayProtocol(HttpToolsProtocol):
         self.scope["extensions"] = self._extensions
 
     def on_headers_complete(self) -> None:
+        received, self._head_size = self._head_size, 0
         self._awaiting_head = False
-        self._head_size = 0
         self._disarm()
-        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-        if size <= self.head_bytes:
+        # What came so far holds the head; only where it is too much, it matters how much of it is body.
+        if received <= self.head_bytes or self._size_of_head() <= self.head_bytes:
             super().on_headers_complete()
             self.cycle.transport = corked = _Corked(self.transport)  # type: ignore[assignment]  # all of it that is used
             self._extensions["headrace.write"] = partial(_write_chunk, self.cycle, corked, self.flow)
@@ -84,6 +84,9 @@ class GatewayProtocol(HttpToolsProtocol):
             super().on_headers_complete()
         finally:
             self.app = app
+
+    def _size_of_head(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
     def on_message_complete(self) -> None:
         super().on_message_complete()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 RESERVED = frozenset(
     (
@@ -72,13 +73,20 @@ def is_token(text: str) -> bool:
     return _TOKEN.fullmatch(text) is not None
 
 
+@lru_cache(maxsize=1024)
+def _name_problem(name: str) -> str | None:
+    """What is wrong with a header's name; requests send the same few again and again."""
+    if not is_token(name):
+        return f"header name {name!a} is not valid: use letters, digits and - only"
+    return f"header {name!r} is set by the HTTP client itself: remove it" if name.lower() in RESERVED else None
+
+
 def check_headers(headers: Iterable[tuple[str, str]]) -> None:
     """Raise ValueError, naming the header but never its value, where one may not be sent."""
     for name, value in headers:
-        if not is_token(name):
-            raise ValueError(f"header name {name!a} is not valid: use letters, digits and - only")
-        if name.lower() in RESERVED:
-            raise ValueError(f"header {name!r} is set by the HTTP client itself: remove it")
+        problem = _name_problem(name)
+        if problem is not None:
+            raise ValueError(problem)
         if _VALUE.fullmatch(value) is None:
             raise ValueError(
                 f"the value of header {name!r} holds a character that a header may not carry "

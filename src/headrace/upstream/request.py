@@ -92,9 +92,12 @@ def encode_head(
     lines = [f"{request.method} {target} HTTP/1.1", f"Host: {address.authority}", "Accept-Encoding: identity"]
     if proxy_authorization is not None:
         lines.append(f"Proxy-Authorization: {proxy_authorization}")
-    if not any(name.lower() == "user-agent" for name, _ in request.headers):
-        lines.append(f"User-Agent: {USER_AGENT}")
-    lines.extend(f"{name}: {value}" for name, value in request.headers)
+    own_agent = True
+    for name, value in request.headers:
+        lines.append(f"{name}: {value}")
+        own_agent = own_agent and name.lower() != "user-agent"
+    if own_agent:
+        lines.insert(3, f"User-Agent: {USER_AGENT}")
     if request.body or request.method in ("POST", "PUT", "PATCH"):
         lines.append(f"Content-Length: {len(request.body)}")
     lines.append("\r\n")

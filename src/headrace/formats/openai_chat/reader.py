@@ -200,7 +200,7 @@ class ChatStreamReader(FrameReader):
             self._fail_as(error, chunk)
             return None
         choices = _outline(chunk)
-        if chunk.keys() - _CHUNK_FIELDS and error is None:
+        if error is None and not chunk.keys() <= _CHUNK_FIELDS:
             self._extras.update((k, v) for k, v in chunk.items() if k not in _CHUNK_FIELDS and v is not None)
         usage = read_usage(_find_usage(chunk, choices), self._out.vendor)
         if usage is not None:
@@ -357,9 +357,11 @@ def _outline(chunk: dict[str, Any]) -> list[dict[str, Any]]:
     choices = chunk.get("choices")
     if choices is None:
         return []
-    if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
+    if not isinstance(choices, list):
         raise ProtocolError("A chunk's `choices` must be an array of objects")
     for choice in choices:
+        if not isinstance(choice, dict):
+            raise ProtocolError("A chunk's `choices` must be an array of objects")
         index = choice.get("index", 0)
         if index is not None and not (isinstance(index, int | float) and 0 <= index < _MAX_CHOICES):
             raise ProtocolError(f"A choice's `index` must be a number from 0 to {_MAX_CHOICES - 1}")
@@ -395,7 +397,10 @@ def _find_usage(chunk: dict[str, Any], choices: list[dict[str, Any]]) -> Any:
     inner = chunk.get("x_groq")
     if isinstance(inner, dict) and inner.get("usage"):
         return inner["usage"]
-    return next((choice["usage"] for choice in choices if choice.get("usage")), None)
+    for choice in choices:
+        if choice.get("usage"):
+            return choice["usage"]
+    return None
 
 
 def _progress(progress: dict[str, Any], own: dict[str, Any] | None) -> ev.Progress:
