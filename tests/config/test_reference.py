@@ -15,11 +15,14 @@ from headrace.config import (
     Catalogue,
     Config,
     Limits,
+    Price,
     Provider,
+    Redis,
     Retry,
     Route,
     Server,
     Timeouts,
+    Usage,
     json_schema,
     load,
 )
@@ -36,6 +39,8 @@ ENV = {
     "LOCAL_TOKEN": "k3",
     "PROXY_USER": "u",
     "PROXY_PASSWORD": "k4",
+    "REDIS_PASSWORD": "k5",
+    "LEDGER_PASSWORD": "k6",
 }
 
 
@@ -54,7 +59,7 @@ def example(tmp_path: Path) -> Path:
 
 def test_the_tables_are_current() -> None:
     assert document_text(TEXT) == TEXT, "run: python -m headrace.config.reference"
-    assert TEXT.count("<!-- keys: ") == 9
+    assert TEXT.count("<!-- keys: ") == 12
 
 
 def test_the_example_works(example: Path) -> None:
@@ -68,7 +73,9 @@ def test_the_example_works(example: Path) -> None:
     assert is_valid(yaml.safe_load(example.read_text()), json_schema(), json_schema())
 
 
-@pytest.mark.parametrize("struct", [Config, Server, Provider, Route, Candidate, Retry, Breaker, Limits, Timeouts])
+@pytest.mark.parametrize(
+    "struct", [Config, Server, Provider, Route, Candidate, Retry, Breaker, Redis, Usage, Price, Limits, Timeouts]
+)
 def test_the_example_shows_every_key(example: Path, struct: type[msgspec.Struct]) -> None:
     text = example.read_text()
     for name in struct.__struct_fields__:

@@ -9,7 +9,7 @@ import pytest
 from headrace import engine
 from headrace.model.errors import ErrorCode, ErrorInfo
 from headrace.model.usage import Usage
-from headrace.serve.records import record
+from headrace.serve.records import log
 from headrace.upstream import TraceContext
 
 
@@ -34,7 +34,7 @@ def outcome(model: str) -> engine.Outcome:
 
 def line(caplog: pytest.LogCaptureFixture, model: str) -> str:
     with caplog.at_level(logging.INFO):
-        record(outcome(model), request_id="req_1", trace=TraceContext.new(), path="/v1/chat", stream=True)
+        log(outcome(model), request_id="req_1", trace=TraceContext.new(), path="/v1/chat", stream=True)
     return caplog.messages[-1]
 
 
@@ -60,5 +60,5 @@ def test_a_callers_words_cannot_break_the_line(caplog: pytest.LogCaptureFixture,
 
 def test_lines_can_be_switched_off(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        record(outcome("m"), request_id="r", trace=TraceContext.new(), path="/", stream=True, lines=False)
+        log(outcome("m"), request_id="r", trace=TraceContext.new(), path="/", stream=True, lines=False)
     assert caplog.messages == []

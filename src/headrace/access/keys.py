@@ -216,7 +216,9 @@ class KeyFile:
         if found:
             ids = ", ".join(key.id for key in found)
             raise KeyFileError(f"{self.path}: {len(found)} keys are called {id_or_name!r}; say which by its id: {ids}")
-        raise KeyFileError(f"{self.path}: there is no key with the id or name {id_or_name!r}; `headrace keys list` shows all")
+        raise KeyFileError(
+            f"{self.path}: there is no key with the id or name {id_or_name!r}; `headrace keys list` shows all"
+        )
 
     def create(
         self,
@@ -365,7 +367,9 @@ def _problem(key: Key) -> str | None:
     for name in LIMITS:
         value = getattr(key, name)
         if value is not None and not (0 < value < math.inf):
-            return f"{name} is {value}; it must be above 0 (leave it out for no limit, disable the key to allow nothing)"
+            return (
+                f"{name} is {value}; it must be above 0 (leave it out for no limit, disable the key to allow nothing)"
+            )
     for name in ("expires_at", "created_at"):
         moment = getattr(key, name)
         if moment is not None:

@@ -198,9 +198,7 @@ class MemoryLimiter:
         account.active += 1
         account.day_cost += reserved
         account.month_cost += reserved
-        return Grant(
-            str(next(self._ids)), key, tokens, reserved, account.day, account.month, account.levels(), now
-        )
+        return Grant(str(next(self._ids)), key, tokens, reserved, account.day, account.month, account.levels(), now)
 
     def settle(self, grant: Grant, *, tokens: int, cost: float | None, now: float) -> None:
         """Put what was really used in the reservation's place, and free the slot. A cost of None (not known) lets the
@@ -286,12 +284,12 @@ def refusal(limit: Limit, key: Key, levels: Levels, tokens: int, cost: float | N
                 "fewer max_tokens"
             )
         else:
-            retry_after = (tokens - levels.tokens) * 60 / rate
+            retry_after = max(_wait(tokens - levels.tokens, rate), _wait(1 - levels.requests, key.requests_per_minute))
             left = max(0, math.floor(levels.tokens))
             message = f"{whose} may use {rate} tokens a minute; {left} are left, and this request may take {tokens}"
     elif limit is Limit.REQUESTS_PER_MINUTE:
         rate = key.requests_per_minute or 0
-        retry_after = (1 - levels.requests) * 60 / rate
+        retry_after = _wait(1 - levels.requests, rate)
         message = f"{whose} may make {_count(rate, 'request')} a minute"
     elif limit is Limit.CONCURRENT_STREAMS:
         retry_after = _SLOT_SECONDS
@@ -303,6 +301,14 @@ def refusal(limit: Limit, key: Key, levels: Levels, tokens: int, cost: float | N
             "(0 where it is free)"
         )
     return Refusal(limit, message, retry_after, code, key, levels, now)
+
+
+def _wait(missing: float, per_minute: int | None) -> float:
+    """Seconds until a bucket has refilled by so much: in milliseconds, rounded up by more than Unix time, as a float, is
+    coarse; whoever waits as long as told shall not find the bucket a hair too low."""
+    if per_minute is None or missing <= 0:
+        return 0.0
+    return math.ceil(missing * 60_000 / per_minute + 0.001) / 1000
 
 
 def _refilled(level: float, per_minute: int | None, elapsed: float) -> float:

@@ -1,169 +1,246 @@
 """The limits of `limits`, for all processes that share a Redis. Admitting and settling are one script each.
 
-A key's state is one hash (its buckets and costs), and one sorted set of its requests in flight. A request's place in that
-set is a lease: its score is when it runs out, and a stream that goes on has to renew it. So the slots of an instance that
-crashed come back by themselves; what it had reserved of a budget stays charged, being the most it can have used.
-The place is also the proof that a request has not been settled, so settling can be tried again.
+A request's place in its key's sorted set is a lease: its score is when it runs out, and a stream that goes on has to
+renew it. So the slots of an instance that crashed come back by themselves; what it had reserved of a budget stays
+charged, being the most it can have used. The place is also the proof that a request has not been settled, so settling can
+be tried again.
 
-Without Redis (down, or slower than its timeout) requests, tokens and streams are limited by each process alone. A key with
-a budget is refused, as nobody knows what it has used, unless `on_down` is "fail_open": then each process keeps the budget
-by itself. What happened meanwhile is kept, and brought to Redis when it is back. Trade-off: N processes without Redis admit
-up to N times the limit.
+Without Redis (down, or slower than its timeout) each process limits requests, tokens and streams by itself. A key with a
+budget is refused, as nobody knows what it has used, unless `on_down` is "fail_open": then each process keeps the budget
+by itself too. What was used meanwhile is kept, and brought to Redis when it is back. Trade-off: N processes without Redis
+admit up to N times the limit.
 
-The time is that of Redis, so that instances need not agree on it.
+The time is that of Redis, so that instances need not agree on it; `now` is for the times without.
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import logging
 import math
 import secrets
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from headrace.access.keys import Key
-from headrace.access.limits import (
-    CALLS_EPSILON,
-    COST_EPSILON,
-    Grant,
-    Levels,
-    Limit,
-    MemoryLimiter,
-    Refusal,
-    Unpriced,
-    refusal,
-    violated,
-)
+from headrace.access.limits import Grant, Levels, Limit, MemoryLimiter, Refusal, Unpriced, periods, refusal
 from headrace.access.redis_client import TIMEOUT, RedisClient, RedisDown
+from headrace.access.redis_scripts import SCRIPTS
 from headrace.model.errors import ErrorCode
 
 logger = logging.getLogger("headrace.access")
 
 LEASE = 60.0
-"""Seconds a stream's slot is kept without being renewed."""
+"""Seconds a stream keeps its slot without renewing it."""
 
 OnDown = Literal["fail_closed", "fail_open"]
 
-_KEEP = 40 * 86400
-"""Seconds a key's state is kept after its last request: longer than any month."""
-_UNSETTLED = 86400
-"""Seconds after its lease in which a request can still be settled."""
-_RETRY = 2.0
+_RETRY_SECONDS = 2.0
 """Retry-After while the budgets' store cannot be reached."""
+
 _MOST_PENDING = 10_000
+"""Settlements kept for Redis while it is down, some hundred bytes each."""
+
 _BATCH = 500
+"""Leases renewed by one script: some 0.3 ms of Redis's time."""
 
-_UNLIMITED = -1
 
-_COMMON = """
-local state, leases = KEYS[1], KEYS[2]
-local now = tonumber(ARGV[1])
-if now < 0 then
-  local time = redis.call('TIME')
-  now = time[1] + time[2] / 1000000
-end
-local function periods()
-  local day = math.floor(now / 86400)
-  -- The civil calendar from a count of days, by eras of 400 years that begin in March.
-  local z = day + 719468
-  local era = math.floor(z / 146097)
-  local doe = z - era * 146097
-  local yoe = math.floor((doe - math.floor(doe / 1460) + math.floor(doe / 36524) - math.floor(doe / 146096)) / 365)
-  local doy = doe - (365 * yoe + math.floor(yoe / 4) - math.floor(yoe / 100))
-  local month = math.floor((5 * doy + 2) / 153) + 3
-  return day, (yoe + era * 400) * 12 + month
-end
-local function refilled(level, limit, elapsed)
-  if limit < 0 then return level or 0 end
-  return math.min(limit, (level or limit) + elapsed * limit / 60)
-end
-local function text(number) return string.format('%.17g', number) end
-local s = redis.call('HMGET', state, 'requests', 'tokens', 'at', 'day', 'day_cost', 'month', 'month_cost')
-for i = 1, 7 do s[i] = tonumber(s[i] or nil) end
-local function enter(day, month)
-  if day > (s[4] or 0) then s[4], s[5] = day, 0 end
-  if month > (s[6] or 0) then s[6], s[7] = month, 0 end
-end
-local function save()
-  redis.call('HSET', state, 'requests', text(s[1]), 'tokens', text(s[2]), 'at', text(now),
-    'day', text(s[4]), 'day_cost', text(s[5]), 'month', text(s[6]), 'month_cost', text(s[7]))
-  redis.call('EXPIRE', state, {keep})
-end
-""".replace("{keep}", str(_KEEP))
+@dataclass(frozen=True, slots=True)
+class _Settlement:
+    key: Key
+    arguments: tuple[str | float, ...]
+    """Of the script, from the request's id on."""
 
-_ADMIT = (
-    _COMMON
-    + """
-local id, lease, unsettled = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local tokens, cost, refuse_unpriced = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1'
-local per_minute, tokens_per_minute, streams = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
-local per_day, per_month = tonumber(ARGV[11]), tonumber(ARGV[12])
-local elapsed = math.max(0, now - (s[3] or now))
-enter(periods())
-s[1], s[2] = refilled(s[1], per_minute, elapsed), refilled(s[2], tokens_per_minute, elapsed)
-redis.call('ZREMRANGEBYSCORE', leases, '-inf', '(' .. text(now - unsettled))
-local active = redis.call('ZCOUNT', leases, '(' .. text(now), '+inf')
-local function over(most, used) return most >= 0 and (used >= most or used + math.max(cost, 0) > most + {cost}) end
-local verdict = ''
-if cost < 0 and refuse_unpriced and (per_day >= 0 or per_month >= 0) then verdict = 'price'
-elseif over(per_month, s[7]) then verdict = 'cost_per_month'
-elseif over(per_day, s[5]) then verdict = 'cost_per_day'
-elseif tokens_per_minute >= 0 and tokens > s[2] + {calls} then verdict = 'tokens_per_minute'
-elseif per_minute >= 0 and s[1] < 1 - {calls} then verdict = 'requests_per_minute'
-elseif streams >= 0 and active >= streams then verdict = 'concurrent_streams'
-else
-  if per_minute >= 0 then s[1] = s[1] - 1 end
-  if tokens_per_minute >= 0 then s[2] = s[2] - tokens end
-  s[5], s[7] = s[5] + math.max(cost, 0), s[7] + math.max(cost, 0)
-  active = active + 1
-  redis.call('ZADD', leases, text(now + lease), id)
-  redis.call('EXPIRE', leases, math.ceil(lease + unsettled))
-  save()
-end
-return {verdict, text(now), text(s[1]), text(s[2]), active, s[4], text(s[5]), s[6], text(s[7])}
-"""
-).replace("{calls}", repr(CALLS_EPSILON)).replace("{cost}", repr(COST_EPSILON))
 
-_SETTLE = (
-    _COMMON
-    + """
-local id, local_grant, unsettled = ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
-local tokens, cost = tonumber(ARGV[5]), tonumber(ARGV[6])
-local tokens_per_minute, day, month = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-if local_grant then
-  -- Never had a place: one that has run out takes no slot, and shows a second try that this one was made.
-  if redis.call('ZADD', leases, 'NX', text(now), id) == 0 then return 0 end
-  redis.call('EXPIRE', leases, math.ceil(unsettled))
-elseif redis.call('ZREM', leases, id) == 0 then
-  return 0
-end
-local elapsed = math.max(0, now - (s[3] or now))
-enter(day, month)
-s[1] = s[1] or 0
-s[2] = refilled(refilled(s[2], tokens_per_minute, elapsed) - tokens, tokens_per_minute, 0)
-if s[4] == day then s[5] = math.max(0, s[5] + cost) end
-if s[6] == month then s[7] = math.max(0, s[7] + cost) end
-save()
-return 1
-"""
-)
+class RedisLimiter:
+    """`admit` and `settle` as `MemoryLimiter` has them, awaited; call `renew` every 20 s or so, and `close` at the end.
 
-_RENEW = """
-local now = tonumber(ARGV[1])
-if now < 0 then
-  local time = redis.call('TIME')
-  now = time[1] + time[2] / 1000000
-end
-local until_ = string.format('%.17g', now + tonumber(ARGV[2]))
-for i = 1, #KEYS do
-  if ARGV[3] == '1' then redis.call('ZREM', KEYS[i], ARGV[i + 3])
-  else
-    redis.call('ZADD', KEYS[i], until_, ARGV[i + 3])
-    redis.call('EXPIRE', KEYS[i], math.ceil(tonumber(ARGV[2]) + {unsettled}))
-  end
-end
-return #KEYS
-""".replace("{unsettled}", str(_UNSETTLED))
+    `timeout` bounds every call, in seconds. `clock` replaces the time of Redis, for tests. Raises ImportError where the
+    client library is missing, ValueError for a URL that is none.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str = "headrace:",
+        on_down: OnDown = "fail_closed",
+        unpriced: Unpriced = "refuse",
+        lease: float = LEASE,
+        timeout: float = TIMEOUT,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self._client = RedisClient(url, SCRIPTS, timeout=timeout)
+        self._prefix = prefix
+        self._on_down = on_down
+        self._unpriced = unpriced
+        self._lease = lease
+        self._clock = clock
+        self._alone = MemoryLimiter(unpriced=unpriced)
+        self._instance = secrets.token_hex(8)
+        self._count = itertools.count(1)
+        self._pending: deque[_Settlement] = deque()
+        self._flushing = False
+
+    @property
+    def up(self) -> bool:
+        """Whether Redis answered last time."""
+        return self._client.up
+
+    @property
+    def pending(self) -> int:
+        """Settlements that Redis has not been told of yet."""
+        return len(self._pending)
+
+    async def admit(self, key: Key, *, tokens: int, cost: float | None, now: float) -> Grant | Refusal:
+        """As `MemoryLimiter.admit`. Never raises for want of Redis."""
+        if not key.limited:
+            return Grant("", key, 0, 0.0, *periods(now), Levels(math.inf, math.inf, 0, 0.0, 0.0), now)
+        grant_id = self._new_id()
+        arguments = (
+            self._now(),
+            grant_id,
+            *_rates(key),
+            _or_unlimited(key.concurrent_streams),
+            _or_unlimited(key.cost_per_day),
+            _or_unlimited(key.cost_per_month),
+            tokens,
+            -1 if cost is None else cost,
+            self._lease,
+            int(self._unpriced == "refuse"),
+        )
+        try:
+            answer = await self._client.call("admit", self._names(key), arguments)
+        except RedisDown as down:
+            if down.maybe_done:
+                self._release(grant_id, key, tokens, cost, now)
+            return self._admit_alone(key, tokens, cost, now)
+        except asyncio.CancelledError:
+            self._release(grant_id, key, tokens, cost, now)
+            raise
+        verdict, at, *rest = answer
+        requests, tokens_left, active, day, day_cost, month, month_cost = rest
+        levels = Levels(float(requests), float(tokens_left), int(active), float(day_cost), float(month_cost))
+        if verdict:
+            return refusal(Limit(verdict.decode()), key, levels, tokens, cost, float(at))
+        return Grant(grant_id, key, tokens, cost or 0.0, int(day), int(month), levels, float(at), local=False)
+
+    async def settle(self, grant: Grant, *, tokens: int, cost: float | None, now: float) -> None:
+        """As `MemoryLimiter.settle`. Where Redis cannot be told now, it is by a later `renew` or by `close`."""
+        if grant.settled:
+            return
+        if not grant.key.limited:
+            grant.settled = True
+            return
+        used = grant.cost if cost is None else cost
+        if grant.local:
+            self._alone.settle(grant, tokens=tokens, cost=cost, now=now)
+            # Redis has no reservation of it: everything is to be added.
+            self._keep(self._settlement(grant.id, grant.key, tokens, used, grant.day, grant.month, local=True))
+            return
+        grant.settled = True
+        settlement = self._settlement(
+            grant.id, grant.key, tokens - grant.tokens, used - grant.cost, grant.day, grant.month
+        )
+        try:
+            await self._send(settlement)
+        except RedisDown:
+            self._keep(settlement)
+        except asyncio.CancelledError:
+            self._keep(settlement)
+            raise
+
+    async def renew(self, grants: Iterable[Grant]) -> None:
+        """Renew the leases of these grants, of those that are still running; and bring to Redis what could not be brought
+        before. Well within `lease` seconds after the last time, also without grants. Never raises for want of Redis."""
+        leased = [
+            grant
+            for grant in grants
+            if not grant.settled and not grant.local and grant.key.concurrent_streams is not None
+        ]
+        try:
+            await self._flush()
+            for start in range(0, len(leased), _BATCH):
+                batch = leased[start : start + _BATCH]
+                names = [self._names(grant.key)[1] for grant in batch]
+                await self._client.call("renew", names, (self._now(), self._lease, *(grant.id for grant in batch)))
+        except RedisDown:
+            return
+
+    async def close(self) -> None:
+        """Bring to Redis what is left, if it can be reached, and close the connections."""
+        try:
+            await self._flush()
+        except RedisDown:
+            logger.error("%d settlements did not reach Redis; budgets there are off by them", len(self._pending))
+        await self._client.close()
+
+    def _admit_alone(self, key: Key, tokens: int, cost: float | None, now: float) -> Grant | Refusal:
+        if key.has_budget and self._on_down == "fail_closed":
+            return Refusal(
+                Limit.BUDGET_STORE,
+                f"the key {key.name!r} has a budget, and what it has used is not known: the budget store (Redis) cannot be "
+                "reached; try again in a moment",
+                _RETRY_SECONDS,
+                ErrorCode.QUOTA_EXCEEDED,
+                key,
+                None,
+                now,
+            )
+        answer = self._alone.admit(key, tokens=tokens, cost=cost, now=now)
+        if isinstance(answer, Grant):
+            answer.id = self._new_id()  # unlike those of other processes
+        return answer
+
+    def _release(self, grant_id: str, key: Key, tokens: int, cost: float | None, now: float) -> None:
+        """Undo an admission that may have taken place, or not."""
+        self._keep(self._settlement(grant_id, key, -tokens, -(cost or 0.0), *periods(now)))
+
+    def _settlement(
+        self, grant_id: str, key: Key, tokens: int, cost: float, day: int, month: int, *, local: bool = False
+    ) -> _Settlement:
+        return _Settlement(key, (grant_id, *_rates(key), tokens, cost, day, month, int(local)))
+
+    def _keep(self, settlement: _Settlement) -> None:
+        if len(self._pending) >= _MOST_PENDING:
+            self._pending.popleft()
+            logger.warning("Redis has been away for %d settlements; the oldest is dropped", _MOST_PENDING)
+        self._pending.append(settlement)
+
+    async def _flush(self) -> None:
+        if self._flushing:
+            return
+        self._flushing = True
+        try:
+            while self._pending:
+                settlement = self._pending.popleft()
+                try:
+                    await self._send(settlement)
+                except BaseException:
+                    self._pending.appendleft(settlement)
+                    raise
+        finally:
+            self._flushing = False
+
+    async def _send(self, settlement: _Settlement) -> None:
+        await self._client.call("settle", self._names(settlement.key), (self._now(), *settlement.arguments))
+
+    def _names(self, key: Key) -> tuple[str, str]:
+        return f"{self._prefix}limits:{key.id}", f"{self._prefix}leases:{key.id}"
+
+    def _new_id(self) -> str:
+        return f"{self._instance}-{next(self._count)}"
+
+    def _now(self) -> float:
+        return -1 if self._clock is None else self._clock()
+
+
+def _rates(key: Key) -> tuple[float, float]:
+    return _or_unlimited(key.requests_per_minute), _or_unlimited(key.tokens_per_minute)
+
+
+def _or_unlimited(limit: float | None) -> float:
+    return -1 if limit is None else limit

@@ -10,7 +10,20 @@ from headrace.config.errors import ConfigError, Problem
 from headrace.config.loader import load, loads
 from headrace.config.models import AmbiguousModel, Catalogue, ModelEntry, Resolved, RoutedTo, UnknownModel
 from headrace.config.schema import json_schema
-from headrace.config.settings import Breaker, Candidate, Config, Limits, Provider, Retry, Route, Server, Timeouts
+from headrace.config.settings import (
+    Breaker,
+    Candidate,
+    Config,
+    Limits,
+    Price,
+    Provider,
+    Redis,
+    Retry,
+    Route,
+    Server,
+    Timeouts,
+    Usage,
+)
 
 __all__ = [
     "AmbiguousModel",
@@ -22,8 +35,10 @@ __all__ = [
     "CredentialError",
     "Limits",
     "ModelEntry",
+    "Price",
     "Problem",
     "Provider",
+    "Redis",
     "Resolved",
     "Retry",
     "Route",
@@ -32,6 +47,7 @@ __all__ = [
     "Server",
     "Timeouts",
     "UnknownModel",
+    "Usage",
     "api_key",
     "json_schema",
     "load",

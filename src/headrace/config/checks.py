@@ -35,6 +35,7 @@ def check(reader: Reader, plain: dict[str, Any], env: Mapping[str, str], environ
         _check_quirks(reader, path, provider)
     known = {*providers, *environment_names}
     _check_routes(reader, plain, known)
+    _locate_files(reader, plain)
 
 
 def _check_key(reader: Reader, path: Path, provider: dict[str, Any], env: Mapping[str, str]) -> None:
@@ -59,6 +60,17 @@ def _check_files(reader: Reader, path: Path, provider: dict[str, Any]) -> None:
             reader.report((*path, key), f"{quoted(file, limit=500)} is a directory")
         elif not os.access(file, os.R_OK):
             reader.report((*path, key), f"{quoted(file, limit=500)} may not be read", "check its permissions")
+
+
+def _locate_files(reader: Reader, plain: dict[str, Any]) -> None:
+    """Files that need not exist yet."""
+    folder = os.path.dirname(os.path.abspath(reader.filename))
+    usage = plain.get("usage", {})
+    for holder, key in ((plain, "keys_file"), (usage, "folder"), (usage, "file")):
+        if key in holder:
+            holder[key] = os.path.join(folder, os.path.expanduser(holder[key]))
+    if usage.get("redis_stream") and "redis" not in plain:
+        reader.report(("usage", "redis_stream"), "there is no Redis server", "give `redis` a `url`")
 
 
 def _check_headers(reader: Reader, path: Path, headers: dict[str, str]) -> None:

@@ -46,6 +46,21 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(description="Address to listen on. `0.0.0.0` or `::` is every interface.", extra={"kind": "host"}),
     ] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="TCP port to listen on. 0 takes any free port.")] = 8080
+    workers: Annotated[
+        int,
+        Meta(ge=1, le=256, description="Processes that serve the port; one for each core is the most that is useful."),
+    ] = 1
+    shutdown_grace: Annotated[
+        Seconds,
+        Meta(description="After SIGTERM, streams in flight may go on for so long; then they end with an error event."),
+    ] = 30.0
+    open: Annotated[
+        bool,
+        Meta(
+            description="Serve anybody who can reach the address, without keys. Not needed where it is a loopback address; "
+            "anywhere else Headrace does not start without either keys or this."
+        ),
+    ] = False
     keepalive_interval: Annotated[
         Seconds,
         Meta(
@@ -379,6 +394,71 @@ class Route(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     retry: Annotated[Retry | None, Meta(description="Instead of `retry`, for requests to this route.")] = None
 
 
+_Dollars = Annotated[float, Meta(ge=0, le=1_000_000)]
+
+
+class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a model's tokens cost, in USD for a million."""
+
+    input: Annotated[_Dollars, Meta(description="Input that no cache had to do with.")]
+    output: Annotated[_Dollars, Meta(description="Output.")]
+    cached: Annotated[
+        _Dollars | None,
+        Meta(description="Input that came from the provider's cache; default `input`."),
+    ] = None
+    cache_write: Annotated[
+        _Dollars | None, Meta(description="Input that was written to the cache; default `input`.")
+    ] = None
+    reasoning: Annotated[
+        _Dollars | None, Meta(description="Reasoning, where it has its own price; default `output`.")
+    ] = None
+
+
+class Redis(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A Redis server that several processes and machines share: limits, budgets, circuits, idempotency."""
+
+    url: Annotated[
+        str,
+        Meta(
+            description="`redis://`, `rediss://` (TLS) or `unix://`; a password comes from a reference.",
+            extra={"kind": "redis_url"},
+        ),
+    ]
+    prefix: Annotated[str, Meta(description="What all keys begin with.", extra={"kind": "text"})] = "headrace:"
+    budgets_when_down: Annotated[
+        Literal["refuse", "allow"],
+        Meta(
+            description="What becomes of requests under keys with a budget of costs while Redis cannot be reached. The other "
+            "limits are then kept by each process for itself."
+        ),
+    ] = "refuse"
+
+
+class Usage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the usage record of each request goes (docs/usage.md)."""
+
+    enabled: Annotated[bool, Meta(description="Whether records are written at all.")] = True
+    ledger: Annotated[
+        str | None,
+        Meta(
+            description="`sqlite:///FILE` or `postgresql://USER:${PASSWORD}@HOST/DATABASE`. Default: `usage.db` in the folder.",
+            extra={"kind": "ledger_url"},
+        ),
+    ] = None
+    folder: Annotated[
+        FileName | None,
+        Meta(
+            description="Where records wait until every sink has them, relative to the configuration file. Default: "
+            "`$XDG_STATE_HOME/headrace`, or `~/.local/state/headrace`."
+        ),
+    ] = None
+    file: Annotated[FileName | None, Meta(description="A file that gets every record as a line of JSON, too.")] = None
+    redis_stream: Annotated[
+        str | None,
+        Meta(description="A stream of the Redis server that gets every record, too.", extra={"kind": "text"}),
+    ] = None
+
+
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of Headrace: providers, routes, limits, timeouts."""
 
@@ -400,6 +480,24 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             description="Route for requests that name no model. Without it they are refused.", extra={"kind": "model"}
         ),
     ] = None
+    keys_file: Annotated[
+        FileName | None,
+        Meta(
+            description="The file of callers' keys that `headrace keys create` makes, relative to the configuration file. It "
+            "is read anew when it changes. Without it callers need no key."
+        ),
+    ] = None
+    redis: Annotated[Redis | None, Meta(description="What several processes share. Without it each has its own.")] = (
+        None
+    )
+    usage: Annotated[Usage, Meta(description="Records of what was used.")] = Usage()
+    prices: Annotated[
+        dict[Annotated[str, Meta(extra={"kind": "model"})], Price],
+        Meta(
+            description="Prices of models that are not known, or not yours: by `provider/model`, or by a model's name "
+            "alone for every provider."
+        ),
+    ] = field(default_factory=dict)
     retry: Annotated[Retry, Meta(description="Sending a failed request again.")] = Retry()
     breaker: Annotated[Breaker, Meta(description="Leaving a provider alone that fails.")] = Breaker()
     limits: Annotated[Limits, Meta(description="Bounds on sizes.")] = Limits()

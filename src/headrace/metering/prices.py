@@ -106,40 +106,34 @@ class Prices:
         """Of counts in the normal form. None where the price or the counts are not known."""
         if usage.input_tokens is None or usage.output_tokens is None:
             return None
-        if self._overrides:
-            own = self._overrides.get(f"{provider}/{model}") or self._overrides.get(model)
-            if own is not None:
-                return _cost(own, usage, OWN)
-        for units in self._published(vendor, model, base_url):
-            if usage.input_tokens > units.above:
-                return _cost(units, usage, SOURCE)
-        return None
+        units, source = self._units(usage.input_tokens, provider, vendor, model, base_url)
+        return None if units is None else _cost(units, usage, source)
 
     def worst_case(
         self, *, input_tokens: int, output_tokens: int, provider: str, vendor: str, model: str, base_url: str = ""
     ) -> Cost | None:
-        """Of a request that was not answered yet: nothing is read from a cache, all input is written to one, and all
-        output that is allowed comes, at the dearest of its prices."""
-        plain, written, reasoned = (
-            self.cost(usage, provider=provider, vendor=vendor, model=model, base_url=base_url)
-            for usage in (
-                Usage(input_tokens=input_tokens, output_tokens=output_tokens),
-                Usage(input_tokens=input_tokens, output_tokens=0, cache_write_tokens=input_tokens),
-                Usage(input_tokens=input_tokens, output_tokens=output_tokens, reasoning_tokens=output_tokens),
-            )
-        )
-        if plain is None or written is None or reasoned is None:
-            return plain
-        read = self.cost(
-            Usage(input_tokens=input_tokens, output_tokens=0),
-            provider=provider,
-            vendor=vendor,
-            model=model,
-            base_url=base_url,
-        )
-        assert read is not None
-        dearest = max(plain.usd, reasoned.usd) + max(0.0, written.usd - read.usd)
-        return Cost(dearest, plain.source)
+        """Of a request that was not answered yet: all the output that is allowed comes, and each token is of the kind
+        that costs most (the prompt is written to a cache, the output is reasoning)."""
+        units, source = self._units(input_tokens, provider, vendor, model, base_url)
+        if units is None:
+            return None
+        if (units.cache_write or 0.0) > (units.input or 0.0):
+            units = units._replace(input=units.cache_write)
+        if (units.reasoning or 0.0) > (units.output or 0.0):
+            units = units._replace(output=units.reasoning)
+        return _cost(units, Usage(input_tokens=input_tokens, output_tokens=output_tokens), source)
+
+    def _units(
+        self, input_tokens: int, provider: str, vendor: str, model: str, base_url: str
+    ) -> tuple[_Units | None, str]:
+        if self._overrides:
+            own = self._overrides.get(f"{provider}/{model}") or self._overrides.get(model)
+            if own is not None:
+                return own, OWN
+        for units in self._published(vendor, model, base_url):
+            if input_tokens > units.above:
+                return units, SOURCE
+        return None, SOURCE
 
     def _published(self, vendor: str, model: str, base_url: str) -> tuple[_Units, ...]:
         key = (vendor, model, base_url)
@@ -215,8 +209,10 @@ def _provider(vendor: str, base_url: str) -> Provider | None:
 
 
 def _tiers(price: LibraryPrice) -> tuple[_Units, ...]:
-    """One row of unit prices for each size of prompt that has prices of its own."""
+    """One row of unit prices for each size of prompt that has prices of its own; none for a model without prices."""
     named = {name: value for name, value in vars(price).items() if isinstance(value, Decimal | TieredPrices)}
+    if not named:
+        return ()
     starts = {tier.start for value in named.values() if isinstance(value, TieredPrices) for tier in value.tiers}
     return tuple([_units(named, above) for above in sorted(starts | {-1}, reverse=True)])
 

@@ -5,11 +5,21 @@ Consumers may see a record twice and tell by its `record_id`. It holds no prompt
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import msgspec
 
+from headrace.model.usage import Usage
+
 EVENT = "llm.usage.recorded"
+
+Quality = Literal["exact", "partial", "estimated"]
+
+MAX_ATTRIBUTES = 32
+MAX_ATTRIBUTE = 256
+"""Characters of a name or a value. Callers choose them, and every record repeats them."""
 
 
 class RecordedUsage(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -23,7 +33,21 @@ class RecordedUsage(msgspec.Struct, kw_only=True, omit_defaults=True):
     reasoning_tokens: int = 0
     cost_usd: float | None = None
     """Absent where the price is not known."""
-    quality: Literal["exact", "partial", "estimated"] = "exact"
+    quality: Quality = "exact"
+
+    @classmethod
+    def of(cls, usage: Usage, quality: Quality) -> RecordedUsage:
+        """What an attempt is known to have consumed."""
+        return cls(
+            prompt_tokens=usage.input_tokens or 0,
+            completion_tokens=usage.output_tokens or 0,
+            total_tokens=usage.total_tokens or 0,
+            cached_tokens=usage.cached_tokens or 0,
+            cache_write_tokens=usage.cache_write_tokens or 0,
+            reasoning_tokens=usage.reasoning_tokens or 0,
+            cost_usd=usage.cost_usd,
+            quality=quality,
+        )
 
 
 class AttemptRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -37,7 +61,8 @@ class AttemptRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class UsageRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """`usage` is the answer's; what other attempts consumed (a hedge's loser) stands with them in `attempts`."""
+    """`usage` is that of the last of the `attempts`: the one that answered, or that failed before the caller's eyes. What
+    the others consumed (a hedge's loser) stands with them."""
 
     event: str = EVENT
     record_id: str
@@ -71,22 +96,53 @@ class UsageRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def other_cost(self) -> float | None:
-        """USD of the attempts that gave no answer, where any of them has a price."""
-        costs = [a.usage.cost_usd for a in self.attempts if a.code is not None and a.usage is not None]
-        known = [cost for cost in costs if cost is not None]
+        """USD of the attempts before the last, where any of them has a price."""
+        known = [a.usage.cost_usd for a in self.attempts[:-1] if a.usage is not None and a.usage.cost_usd is not None]
         return sum(known) if known else None
 
 
-# `event` and `record_id` have to be in the encoded form, although omit_defaults would leave the first out.
+def attribution(metadata: Mapping[str, Any], *, key: str = "", key_name: str = "") -> dict[str, str]:
+    """Who is charged: the key, and the free words of the request's metadata, cut to a size that records can bear.
+
+    What is neither text nor a number is left out. The caller's own words never stand where the key's do.
+    """
+    words = {name[:MAX_ATTRIBUTE]: str(value)[:MAX_ATTRIBUTE] for name, value in metadata.items() if _is_word(value)}
+    found = dict([item for item in words.items() if item[0] not in ("key", "key_name")][:MAX_ATTRIBUTES])
+    if key:
+        found["key"] = key
+    if key_name:
+        found["key_name"] = key_name
+    return found
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, str | int | float)
+
+
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(UsageRecord)
+_HEAD = b'{"event":"%b",' % EVENT.encode()  # which omit_defaults leaves out, and consumers look for
 
 
 def encode(record: UsageRecord) -> bytes:
     """One line of JSON, without a line break."""
-    return b'{"event":"%b",' % EVENT.encode() + _encoder.encode(record)[1:]
+    try:
+        return _HEAD + _encoder.encode(record)[1:]
+    except UnicodeEncodeError:  # an unpaired surrogate in a name, which no encoding has a form for
+        return _HEAD + _encoder.encode(_mended(msgspec.to_builtins(record)))[1:]
 
 
 def decode(line: bytes) -> UsageRecord:
-    """Raises msgspec.DecodeError (and its subclass ValidationError)."""
+    """Raises msgspec.DecodeError (and its subclass ValidationError), UnicodeDecodeError."""
     return _decoder.decode(line)
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        return _SURROGATE.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {_mended(name): _mended(item) for name, item in value.items()}
+    return [_mended(item) for item in value] if isinstance(value, list) else value

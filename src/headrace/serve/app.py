@@ -1,16 +1,23 @@
 """The ASGI application: inference paths to the streaming driver, everything else to the ordinary pages.
 
-Any ASGI server can run it (`headrace.serve.app:application(config)`); `server.py` runs it under uvicorn.
+Any ASGI server can run it (`headrace.serve.app:Application(config)`); `server.py` runs it under uvicorn.
+
+The rule of a new configuration: a request is served to its end by the runtime it began with. `reload` puts a new runtime
+in front for the requests to come; the old one goes when its last stream has ended. The trade-off: until then two sets of
+connections to the providers are open.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any
 
 from headrace.config import Config
-from headrace.serve.driver import Send
+from headrace.metering import Recorder
+from headrace.model.errors import ErrorCode
+from headrace.serve.driver import Send, StreamDriver
 from headrace.serve.inference import Inference, Receive
 from headrace.serve.negotiation import NATIVE
 from headrace.serve.pages import method_not_allowed, pages
@@ -19,29 +26,91 @@ from headrace.serve.ticker import Ticker
 
 logger = logging.getLogger("headrace.serve")
 
+_RETIRE_POLL = 0.1
+"""Seconds between two looks whether an old runtime is still needed."""
+
 
 class Application:
     """One gateway process, as ASGI 3 sees it."""
 
-    def __init__(self, config: Config, *, env: Mapping[str, str] | None = None) -> None:
-        self.runtime = Runtime(config, env=env)
-        self.ticker = Ticker()
-        self._inference = Inference(self.runtime, self.ticker)
-        self._pages = pages(self.runtime)
+    def __init__(
+        self, config: Config, *, env: Mapping[str, str] | None = None, recorder: Recorder | None = None
+    ) -> None:
+        self._env = env
+        self._recorder = recorder
+        self._current = _Generation(config, env, recorder)
+        self._retired: set[_Generation] = set()
+        self._retiring: set[asyncio.Task[None]] = set()
+        self._draining = False
+
+    @property
+    def runtime(self) -> Runtime:
+        """Of the requests to come."""
+        return self._current.runtime
+
+    @property
+    def ticker(self) -> Ticker:
+        """Of the requests to come."""
+        return self._current.ticker
+
+    @property
+    def live(self) -> frozenset[StreamDriver]:
+        """The streams in flight, whatever configuration they began under."""
+        return self._current.ticker.live.union(*(generation.ticker.live for generation in self._retired))
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            if scope["path"] not in NATIVE:
-                await self._pages(dict(scope), receive, send)
-            elif scope["method"] == "POST":
-                await self._inference(scope, receive, send)
-            else:
-                refusal = method_not_allowed(scope["method"], scope["path"], "POST")
-                await refusal(dict(scope), receive, send)
+            generation = self._current
+            generation.requests += 1
+            try:
+                await generation.serve(scope, receive, send)
+            finally:
+                generation.requests -= 1
         elif scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         else:
             raise ValueError(f"connections of type {scope['type']!r} are not served")
+
+    async def reload(self, config: Config) -> None:
+        """Serve the requests to come under `config`, with what the process knows already (its `State`).
+
+        Raises what Runtime and its start raise, for what cannot be used; then everything stays as it was.
+        """
+        generation = _Generation(config, self._env, self._recorder)
+        try:
+            await generation.runtime.start(self.runtime.state)
+        except BaseException:
+            await generation.runtime.aclose(keep_state=True)
+            raise
+        if self._draining:
+            await generation.runtime.aclose(keep_state=True)
+            return
+        old, self._current = self._current, generation
+        self._retired.add(old)
+        task = asyncio.get_running_loop().create_task(self._retire(old))
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+
+    def drain(self) -> None:
+        """Be ready no more: the process is about to end. What is in flight goes on."""
+        self._draining = True
+        self.runtime.ready = False
+
+    def cancel(self, message: str) -> int:
+        """End every stream in flight with an error event in its caller's format; how many there were."""
+        live = self.live
+        for driver in live:
+            try:
+                driver.cancel(ErrorCode.CANCELLED, message)
+            except Exception:  # one stream's fault must not keep the others from their end
+                logger.exception("a stream could not be ended")
+        return len(live)
+
+    async def _retire(self, generation: _Generation) -> None:
+        while generation.busy:
+            await asyncio.sleep(_RETIRE_POLL)
+        self._retired.discard(generation)
+        await generation.aclose(keep_state=True)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -52,6 +121,39 @@ class Application:
             return
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        self.ticker.close()
-        await self.runtime.aclose()
+        self.drain()
+        for task in self._retiring:
+            task.cancel()
+        for generation in self._retired:
+            await generation.aclose(keep_state=True)
+        await self._current.aclose()
         await send({"type": "lifespan.shutdown.complete"})
+
+
+class _Generation:
+    """What serves the requests that came under one configuration."""
+
+    def __init__(self, config: Config, env: Mapping[str, str] | None, recorder: Recorder | None) -> None:
+        self.runtime = Runtime(config, env=env, recorder=recorder)
+        self.ticker = Ticker()
+        self.requests = 0
+        self._inference = Inference(self.runtime, self.ticker)
+        self._pages = pages(self.runtime)
+
+    @property
+    def busy(self) -> bool:
+        """A stream may outlive its request for a moment, and a request is there before its stream."""
+        return self.requests > 0 or bool(self.ticker.live)
+
+    async def serve(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["path"] not in NATIVE:
+            await self._pages(dict(scope), receive, send)
+        elif scope["method"] == "POST":
+            await self._inference(scope, receive, send)
+        else:
+            refusal = method_not_allowed(scope["method"], scope["path"], "POST")
+            await refusal(dict(scope), receive, send)
+
+    async def aclose(self, *, keep_state: bool = False) -> None:
+        self.ticker.close()
+        await self.runtime.aclose(keep_state=keep_state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +15,7 @@ from starlette.routing import Route
 from headrace import __version__
 from headrace.config import ModelEntry
 from headrace.formats import FORMATS
-from headrace.model.errors import ErrorCode, ErrorInfo
+from headrace.model.errors import ErrorCode, ErrorInfo, GatewayError
 from headrace.serve.negotiation import NATIVE
 from headrace.serve.runtime import Runtime
 
@@ -37,8 +38,29 @@ def pages(runtime: Runtime) -> Starlette:
             return JSONResponse({"status": "starting"}, status_code=503)
         return JSONResponse({"status": "ready"})
 
+    def entries_for(request: Request) -> list[ModelEntry]:
+        """The models that the caller may use. Raises GatewayError where it needs a key."""
+        key = runtime.authenticate(request.headers)
+        return [entry for entry in runtime.catalogue.list() if key is None or key.allows(entry.id)]
+
+    async def providers(request: Request) -> Response:
+        """Each provider's models that were asked lately, with the state of their circuits."""
+        runtime.authenticate(request.headers)
+        breakers = runtime.state.breakers
+        circuits = {} if breakers is None else breakers.snapshot(asyncio.get_running_loop().time())
+        data = [
+            {
+                "id": name,
+                "format": provider.format,
+                "vendor": provider.vendor,
+                "models": {model: state for (owner, model), state in circuits.items() if owner == name},
+            }
+            for name, provider in runtime.config.providers.items()
+        ]
+        return JSONResponse({"object": "list", "data": data})
+
     async def models(request: Request) -> Response:
-        entries = runtime.catalogue.list()
+        entries = entries_for(request)
         if "anthropic-version" in request.headers:
             data = [_anthropic_model(entry) for entry in entries]
             first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
@@ -47,7 +69,7 @@ def pages(runtime: Runtime) -> Starlette:
 
     async def model(request: Request) -> Response:
         name = request.path_params["name"]
-        for entry in runtime.catalogue.list():
+        for entry in entries_for(request):
             if entry.id == name:
                 anthropic = "anthropic-version" in request.headers
                 return JSONResponse(_anthropic_model(entry) if anthropic else _openai_model(entry))
@@ -63,15 +85,21 @@ def pages(runtime: Runtime) -> Starlette:
             return method_not_allowed(request.method, request.url.path, dict(error.headers or {}).get("Allow", "GET"))
         return _error(error.status_code, str(error.detail), "http_error")
 
+    async def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, GatewayError)
+        body = FORMATS["gateway"].write_error(error.info)
+        return Response(body, status_code=error.info.http_status, media_type="application/json")
+
     return Starlette(
         routes=[
             Route("/", index),
             Route("/healthz", healthz),
             Route("/readyz", readyz),
             Route("/v1/models", models),
+            Route("/v1/providers", providers),
             Route("/v1/models/{name:path}", model),
         ],
-        exception_handlers={HTTPException: failed},
+        exception_handlers={HTTPException: failed, GatewayError: refused},
     )
 
 

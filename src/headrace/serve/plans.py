@@ -63,9 +63,10 @@ class Planned:
         # The first call keeps the trace's own parent; a later one is a span of its own.
         return endpoint.call(self._request, model, parameters, trace=self._trace, forwarded=self._forwarded)
 
-    def vendor(self, candidate: int) -> str:
-        """Whose prices apply."""
-        return self._choices[candidate][0].provider.vendor
+    def names(self, asked: str) -> list[str]:
+        """What the request's model goes by: as it was asked for, and as the provider's own where it is no route."""
+        first = self.plan.candidates[0]
+        return [asked or self.route or "", *([] if self.route else [f"{first.provider}/{first.model}", first.model])]
 
 
 class Planner:

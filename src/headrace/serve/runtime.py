@@ -5,15 +5,19 @@ One Runtime serves all requests of a process that came under its configuration; 
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
 from collections.abc import Mapping
 from functools import cached_property
 
 from headrace import engine
-from headrace.config import Catalogue, Config, Provider
-from headrace.routing.breaker import Breakers, BreakerSettings
+from headrace.access.keys import Key, KeyFile, find_secret
+from headrace.config import Catalogue, Config, Price, Provider
+from headrace.metering import ModelPrice, Prices, Recorder
 from headrace.serve.endpoint import Endpoint
 from headrace.serve.plans import Planner
+from headrace.serve.state import State
 from headrace.tape import Library, ReplayServer
 from headrace.upstream import Client, tls_context
 
@@ -21,36 +25,70 @@ IDLE_CONNECTIONS = 1024
 """Connections kept open to one provider when nothing is asked: many streams that end together often start together."""
 
 
+_LOOK_EVERY = 2.0
+"""Seconds between two looks at the file of keys."""
+
+
 class Runtime:
     """Start it inside the event loop that serves, close it there."""
 
-    def __init__(self, config: Config, *, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, config: Config, *, env: Mapping[str, str] | None = None, recorder: Recorder | None = None
+    ) -> None:
+        """`recorder`: where usage records go. Raises KeyFileError where the file of keys cannot be used."""
         self.config = config
+        self._recorder = recorder
+        self.keys = KeyFile(config.keys_file) if config.keys_file is not None else None
+        self.prices = Prices({name: _price(price) for name, price in config.prices.items()})
         self._env = os.environ if env is None else env
         self._library = Library.builtin()
         self.catalogue = Catalogue(config, replay_streams=self._library.names)
         self._clients: dict[tuple[str | None, bool], Client] = {}
         self._replay = ReplayServer(self._library)
         self._replaying = any(provider.embedded for provider in config.providers.values())
-        self.breakers = Breakers(_breaker_settings(config)) if config.breaker.enabled else None
+        self.state: State
+        self.endpoints: dict[str, Endpoint] = {}
         self.planner: Planner
-        """Set when it has started."""
+        """Set when it has started, as are `state` and `endpoints`."""
+        self._looking: asyncio.TimerHandle | None = None
         self.ready = False
 
-    async def start(self) -> None:
-        """Start the embedded replay upstream, and load every CA file, so that a wrong one is found now."""
-        endpoints = {name: self._endpoint(name, provider) for name, provider in self.config.providers.items()}
-        self.planner = Planner(self.config, self.catalogue, endpoints)
+    async def start(self, state: State | None = None) -> None:
+        """Start the embedded replay upstream, and load every CA file, so that a wrong one is found now. `state`: of a
+        runtime that this one takes over from."""
+        self.state = State(self.config, self._recorder) if state is None else state
+        self.endpoints = {name: self._endpoint(name, provider) for name, provider in self.config.providers.items()}
+        self.planner = Planner(self.config, self.catalogue, self.endpoints)
         if self._replaying:
             await self._replay.start()
+        if self.keys is not None:
+            self._look_at_keys()
         self.ready = True
 
-    async def aclose(self) -> None:
+    async def aclose(self, *, keep_state: bool = False) -> None:
+        """`keep_state`: another runtime goes on with it."""
         self.ready = False
+        if self._looking is not None:
+            self._looking.cancel()
         for client in self._clients.values():
             await client.aclose()
         if self._replaying:
             await self._replay.aclose()
+        if not keep_state:
+            await self.state.aclose()
+
+    def authenticate(self, headers: Mapping[str, str]) -> Key | None:
+        """Whose request it is, by its headers (lower-case names); None where callers need no key. Raises GatewayError."""
+        if self.keys is None:
+            return None
+        now = time.time()  # noqa: TID251  # keys expire by the calendar
+        return self.keys.authenticate(find_secret(headers), now)
+
+    def _look_at_keys(self) -> None:
+        """Notice a file of keys that has changed."""
+        if self.keys is not None:
+            self.keys.refresh()
+        self._looking = asyncio.get_running_loop().call_later(_LOOK_EVERY, self._look_at_keys)
 
     @cached_property
     def limits(self) -> engine.Limits:
@@ -75,7 +113,7 @@ class Runtime:
             self.config,
             client=self._client(provider),
             base_url=(lambda: self._replay.base_url) if provider.embedded else (lambda: base_url),
-            breakers=None if provider.embedded else self.breakers,
+            breakers=None if provider.embedded else self.state.breakers,
             env=self._env,
         )
 
@@ -91,12 +129,11 @@ class Runtime:
         return client
 
 
-def _breaker_settings(config: Config) -> BreakerSettings:
-    breaker = config.breaker
-    return BreakerSettings(
-        error_threshold=breaker.error_threshold,
-        window=breaker.window,
-        min_requests=breaker.min_requests,
-        open_for=breaker.open_for,
-        trials=breaker.trials,
+def _price(price: Price) -> ModelPrice:
+    return ModelPrice(
+        input=price.input,
+        output=price.output,
+        cached=price.cached,
+        cache_write=price.cache_write,
+        reasoning=price.reasoning,
     )

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 import uvicorn
 
 from headrace.config import Config
+from headrace.metering import Recorder
 from headrace.serve.app import Application
+from headrace.serve.bookkeeping import open_recorder
 from headrace.serve.protocol import GatewayProtocol
 
 logger = logging.getLogger("headrace.serve")
@@ -43,9 +45,11 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def make_server(config: Config, *, env: Mapping[str, str] | None = None) -> uvicorn.Server:
+def make_server(
+    config: Config, *, env: Mapping[str, str] | None = None, recorder: Recorder | None = None
+) -> uvicorn.Server:
     """A uvicorn server for this configuration; run it with `sockets=[bind(...)]`."""
-    application = Application(config, env=env)
+    application = Application(config, env=env, recorder=recorder)
     protocol = GatewayProtocol.bounded(head_bytes=config.limits.head_bytes, head_seconds=config.timeouts.request_head)
     return uvicorn.Server(
         uvicorn.Config(
@@ -68,7 +72,8 @@ def make_server(config: Config, *, env: Mapping[str, str] | None = None) -> uvic
 def run(config: Config, listener: socket.socket) -> None:
     """Serve until SIGTERM or SIGINT. Blocks."""
     _raise_file_limit()
-    server = make_server(config)
+    recorder = open_recorder(config)
+    server = make_server(config, recorder=recorder)
     # What lives from here on was made for requests; the collector need not look at the modules again and again, and
     # the hot path makes no cycles for it to find.
     gc.collect()
@@ -77,7 +82,11 @@ def run(config: Config, listener: socket.socket) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         # uvicorn raises the signal that ended it once more, for whoever handled it before: an orderly end is no failure.
         signal.signal(number, lambda *_: None)
-    server.run(sockets=[listener])
+    try:
+        server.run(sockets=[listener])
+    finally:
+        if recorder is not None:
+            recorder.close()
 
 
 def _raise_file_limit() -> None:

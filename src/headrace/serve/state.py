@@ -1,0 +1,125 @@
+"""What a gateway process knows beyond its configuration, and what survives a change of it: limits that are partly used,
+circuits, answers kept for repeats, usage records on their way.
+
+With Redis configured, limits and answers are shared with every other process that uses it; otherwise they are this
+process's own. The trade-off of `MemoryLimiter`: several workers without Redis each keep the limits for themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable
+from datetime import UTC, datetime
+
+from headrace.access.idempotency import IdempotencyStore, MemoryIdempotency, RedisIdempotency
+from headrace.access.keys import Key
+from headrace.access.limits import Grant, MemoryLimiter, Refusal
+from headrace.access.redis_limiter import RedisLimiter
+from headrace.config import Config
+from headrace.metering import Recorder, UsageRecord
+from headrace.routing.breaker import Breakers, BreakerSettings
+
+logger = logging.getLogger("headrace.serve")
+
+RENEW_EVERY = 20.0
+"""Seconds between two renewals of the leases of running streams."""
+
+
+class State:
+    """Make it inside the event loop that serves. `recorder`: where usage records go; None: nowhere."""
+
+    def __init__(self, config: Config, recorder: Recorder | None = None) -> None:
+        self.recorder = recorder
+        self.breakers = Breakers(_breaker_settings(config)) if config.breaker.enabled else None
+        self._limiter: MemoryLimiter | RedisLimiter
+        self.idempotency: IdempotencyStore
+        redis = config.redis
+        if redis is None:
+            self._limiter, self.idempotency = MemoryLimiter(), MemoryIdempotency()
+        else:
+            on_down = "fail_closed" if redis.budgets_when_down == "refuse" else "fail_open"
+            self._limiter = RedisLimiter(redis.url, prefix=redis.prefix, on_down=on_down)  # type: ignore[arg-type]  # one of both
+            self.idempotency = RedisIdempotency(redis.url, prefix=redis.prefix)
+        self._grants: dict[str, Grant] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._renewing: asyncio.TimerHandle | None = None
+
+    async def admit(self, key: Key, *, tokens: int, cost: float | None) -> Grant | Refusal:
+        """Reserve a request's worst case, or say which limit forbids it."""
+        now = _now()
+        if isinstance(self._limiter, MemoryLimiter):
+            answer = self._limiter.admit(key, tokens=tokens, cost=cost, now=now)
+        else:
+            answer = await self._limiter.admit(key, tokens=tokens, cost=cost, now=now)
+            if isinstance(answer, Grant):
+                self._grants[answer.id] = answer
+                self._renew_later()
+        return answer
+
+    def settle(self, grant: Grant, *, tokens: int, cost: float | None) -> None:
+        """Put what was really used in the reservation's place. With Redis, in a moment."""
+        now = _now()
+        if isinstance(self._limiter, MemoryLimiter):
+            self._limiter.settle(grant, tokens=tokens, cost=cost, now=now)
+        else:
+            self._grants.pop(grant.id, None)
+            self.soon(self._limiter.settle(grant, tokens=tokens, cost=cost, now=now))
+
+    def record(self, record: UsageRecord) -> None:
+        if self.recorder is not None:
+            self.recorder.record(record)
+
+    def soon(self, work: Awaitable[None]) -> None:
+        """Do this beside everything else; `aclose` waits for it."""
+        task = asyncio.get_running_loop().create_task(_logged(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def aclose(self) -> None:
+        """Finish what is on its way. The recorder is its maker's to close."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=5)
+        if isinstance(self._limiter, RedisLimiter):
+            await self._limiter.close()
+        await self.idempotency.close()
+
+    def _renew_later(self) -> None:
+        if self._renewing is None:
+            self._renewing = asyncio.get_running_loop().call_later(RENEW_EVERY, self._renew)
+
+    def _renew(self) -> None:
+        self._renewing = None
+        if isinstance(self._limiter, RedisLimiter):
+            self.soon(self._limiter.renew(list(self._grants.values())))
+            if self._grants or self._limiter.pending:
+                self._renew_later()
+
+
+async def _logged(work: Awaitable[None]) -> None:
+    try:
+        await work
+    except Exception as error:
+        logger.error("work beside the streams failed: %s", type(error).__name__)
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _now() -> float:
+    return time.time()  # noqa: TID251  # limits by the day and the month go by the calendar
+
+
+def _breaker_settings(config: Config) -> BreakerSettings:
+    breaker = config.breaker
+    return BreakerSettings(
+        error_threshold=breaker.error_threshold,
+        window=breaker.window,
+        min_requests=breaker.min_requests,
+        open_for=breaker.open_for,
+        trials=breaker.trials,
+    )
