@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ import uvicorn
 import uvloop
 
 from headrace.config import Config, loads
+from headrace.metering import UsageRecord
 from headrace.serve.app import Application
 from headrace.serve.server import bind, make_server
 from headrace.tape import Library, ReplayServer
@@ -47,24 +49,45 @@ class LoopThread:
         self.loop.close()
 
 
+class Records:
+    """In place of a recorder: keeps the usage records."""
+
+    def __init__(self) -> None:
+        self._records: list[UsageRecord] = []
+
+    def record(self, record: UsageRecord) -> None:
+        self._records.append(record)
+
+    def of(self, request_id: str) -> list[UsageRecord]:
+        """The records of a request, waiting for the first one."""
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end:
+            found = [record for record in self._records if record.request_id == request_id]
+            if found:
+                return found
+            time.sleep(0.005)
+        return []
+
+
 class LiveGateway:
     """`url` is where it listens; `application` its insides, for tests that look at them."""
 
     def __init__(self, thread: LoopThread, config: Config, env: Mapping[str, str]) -> None:
         self._thread = thread
+        self.records = Records()
         listener = bind("127.0.0.1", 0)
         self.port: int = listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self._server, self._serving = thread.call(self._start(config, env, listener))
+        self._server, self._serving = thread.call(self._start(config, env, listener, self.records))
         application = self._server.config.app
         assert isinstance(application, Application)
         self.application = application
 
     @staticmethod
     async def _start(
-        config: Config, env: Mapping[str, str], listener: Any
+        config: Config, env: Mapping[str, str], listener: Any, records: Any
     ) -> tuple[uvicorn.Server, asyncio.Task[None]]:
-        server = make_server(config, env=env)
+        server = make_server(config, env=env, recorder=records)
         serving = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
         while not server.started:
             if serving.done():
@@ -82,14 +105,18 @@ async def _wait(task: asyncio.Task[None]) -> None:
     await task
 
 
-def gateway_config(replay_url: str, extra: str = "") -> Config:
-    """A provider for each format, all of them the replaying server at `replay_url`; `extra` is more YAML.
+def gateway_config(
+    replay_url: str, extra: str = "", *, providers: Mapping[str, str] | None = None, retries: str = "{attempts: 1}"
+) -> Config:
+    """A provider for each format, all of them the replaying server at `replay_url`; `extra` is more YAML, `providers`
+    are more of them (name: YAML).
 
     Every request is sent once: tests of formats and streams ask for faults, and want to see them.
     """
-    lines = ["retry: {attempts: 1}", "breaker: {enabled: false}", "providers:"]
+    lines = [f"retry: {retries}", "breaker: {enabled: false}", "providers:"]
     for name, (fmt, suffix) in PROVIDERS.items():
         lines.append(f"  {name}: {{format: {fmt}, base_url: '{replay_url}{suffix}'}}")
+    lines += [f"  {name}: {settings}" for name, settings in (providers or {}).items()]
     return loads("\n".join(lines) + "\n" + extra, filename="test.yaml", env={})
 
 

@@ -88,6 +88,15 @@ def _postgres_program(name: str) -> Path | None:
     return versions[-1] if versions else None
 
 
+def _wait_for_database(pg_isready: Path, port: int) -> None:
+    """PostgreSQL listens before it takes connections."""
+    end = time.monotonic() + _START_SECONDS
+    while subprocess.run([pg_isready, "-q", "-h", "127.0.0.1", "-p", str(port)], check=False).returncode:
+        if time.monotonic() > end:
+            raise RuntimeError("PostgreSQL does not come up")
+        time.sleep(0.02)
+
+
 @contextlib.contextmanager
 def postgres_server() -> Iterator[str]:
     """The URL of an empty database."""
@@ -116,6 +125,7 @@ def postgres_server() -> Iterator[str]:
         )
         try:
             _wait_for(port, process)
+            _wait_for_database(initdb.with_name("pg_isready"), port)
             yield f"postgresql://headrace@127.0.0.1:{port}/postgres"
         finally:
             _stop(process)

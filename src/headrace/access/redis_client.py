@@ -58,7 +58,7 @@ class RedisClient:
             url,
             max_connections=_CONNECTIONS,
             timeout=timeout,
-            socket_timeout=timeout,
+            socket_timeout=None,  # `call` bounds the whole; the library's own costs a task each time
             socket_connect_timeout=timeout,
             retry=Retry(NoBackoff(), 0),
         )

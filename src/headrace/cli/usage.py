@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -79,6 +80,9 @@ _TITLES = {
     "other_cost_usd": "other attempts",
 }
 
+_LONGEST_NAME = 80
+_WIDEST = 1000
+
 
 def _print_table(totals: Sequence[Total], by: Group) -> None:
     console = Console(highlight=False, markup=False)
@@ -87,12 +91,15 @@ def _print_table(totals: Sequence[Total], by: Group) -> None:
         return
     table = Table(box=None, pad_edge=False, show_footer=len(totals) > 1)
     everything = _sum(totals)
-    table.add_column(by.value, footer="total", overflow="fold")
+    table.add_column(by.value, footer="total", no_wrap=True)
     for name in _FIELDS:
         title = _TITLES.get(name, name)
         table.add_column(title, footer=_cell(everything, name), justify="right", no_wrap=True)
     for total in totals:
         table.add_row(Text(_plain(total.group)), *[_cell(total, name) for name in _FIELDS])
+    # A figure that is cut is a wrong figure: rather let the lines wrap.
+    needed = Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum
+    console.width = max(console.width, needed)
     console.print(table)
     if everything.unpriced:
         console.print(
@@ -131,9 +138,12 @@ def _cell(total: Total, name: str) -> str:
     value = _value(total, name)
     if name not in _COSTS:
         return f"{value:,}"
-    return "-" if value is None else f"${value:,.4f}"
+    if value is None:
+        return "-"
+    return "<$0.0001" if 0 < value < 0.0001 else f"${value:,.4f}"
 
 
-def _plain(text: str) -> str:
-    """A name that a caller chose, without what a terminal would obey."""
-    return "".join([character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text]) or "-"
+def _plain(name: str) -> str:
+    """A name that a caller chose: of bounded length, and without what a terminal would obey."""
+    text = "".join([character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in name]) or "-"
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}\N{HORIZONTAL ELLIPSIS}"

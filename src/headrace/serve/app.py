@@ -29,6 +29,9 @@ logger = logging.getLogger("headrace.serve")
 _RETIRE_POLL = 0.1
 """Seconds between two looks whether an old runtime is still needed."""
 
+_RETIRE_SECONDS = 1.0
+"""An old runtime may take so long to close when the process ends."""
+
 
 class Application:
     """One gateway process, as ASGI 3 sees it."""
@@ -122,9 +125,9 @@ class Application:
         await send({"type": "lifespan.startup.complete"})
         await receive()
         self.drain()
-        for task in self._retiring:
-            task.cancel()
-        for generation in self._retired:
+        if self._retiring:  # with no stream left they are about to end
+            await asyncio.wait(self._retiring, timeout=_RETIRE_SECONDS)
+        for generation in list(self._retired):
             await generation.aclose(keep_state=True)
         await self._current.aclose()
         await send({"type": "lifespan.shutdown.complete"})
