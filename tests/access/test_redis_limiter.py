@@ -200,7 +200,7 @@ class TestLeases:
         await subject.granted(self.KEY)
 
     async def test_after_its_lease_a_request_is_still_settled(self, make: Make, clock: Clock) -> None:
-        subject = make()
+        subject = make(lease=60)
         grant = await subject.granted(self.KEY, cost=5.0)
         clock.now += 3600
         running = await subject.granted(self.KEY, cost=0.0)

@@ -209,7 +209,7 @@ class MemoryLimiter:
         grant.settled = True
         account.advance(grant.key, now)
         account.active -= 1
-        account.tokens = _refilled(account.tokens + grant.tokens - tokens, grant.key.tokens_per_minute, 0.0)
+        account.tokens = _refilled(account.tokens - (tokens - grant.tokens), grant.key.tokens_per_minute, 0.0)
         difference = 0.0 if cost is None else cost - grant.cost
         if account.day == grant.day:
             account.day_cost = max(0.0, account.day_cost + difference)

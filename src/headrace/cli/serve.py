@@ -11,7 +11,10 @@ import typer
 
 from headrace.cli.codes import Exit, fail
 from headrace.config import Config, ConfigError, load
+from headrace.serve import exposure
+from headrace.serve.reload import FileWatch, Source
 from headrace.serve.server import bind, run
+from headrace.serve.supervisor import Supervisor, bind_shared
 
 ConfigOption = Annotated[
     Path | None,
@@ -38,27 +41,47 @@ def serve(
     config: ConfigOption = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on, instead of server.host.")] = None,
     port: Annotated[
-        int | None, typer.Option(help="Port to listen on, instead of server.port; 0 takes a free one.")
+        int | None,
+        typer.Option(min=0, max=65535, help="Port to listen on, instead of server.port; 0 takes a free one."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=256, help="Processes that serve the port, instead of server.workers.")
     ] = None,
 ) -> None:
-    """Run the gateway until SIGINT or SIGTERM."""
-    settings = read_config(config)
+    """Run the gateway until SIGINT or SIGTERM. SIGHUP, or a change of the file, has the configuration read anew."""
+    given = {"host": host, "port": port, "workers": workers}
+
+    def with_options(settings: Config) -> Config:
+        options = {name: value for name, value in given.items() if value is not None}
+        return msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, **options))
+
+    file = FileWatch(config)  # before it is read: a change in between is a change
+    settings = with_options(read_config(config))
     for problem in settings.warnings:
         typer.echo(f"warning: {problem}", err=True)
-    server = msgspec.structs.replace(
-        settings.server,
-        host=settings.server.host if host is None else host,
-        port=settings.server.port if port is None else port,
-    )
-    settings = msgspec.structs.replace(settings, server=server)
+    if (reason := exposure.refusal(settings)) is not None:
+        fail(reason, Exit.CONFIG)
+    source = Source(lambda: with_options(load(config, os.environ)), settings, file)
+    server = settings.server
     try:
-        listener = bind(server.host, server.port)
+        listeners = (
+            [bind(server.host, server.port)]
+            if server.workers == 1
+            else bind_shared(server.host, server.port, server.workers)
+        )
     except OSError as error:
         fail(f"cannot listen on {server.host}:{server.port}: {error.strerror or error}", Exit.FAILED)
-    address = listener.getsockname()
+    address = listeners[0].getsockname()
     providers = ", ".join(sorted(settings.providers))
     typer.echo(f"Headrace listens on http://{_host(address[0])}:{address[1]} (providers: {providers})", err=True)
-    run(settings, listener)
+    if (keyless := exposure.warning(settings)) is not None:
+        typer.echo(f"warning: {keyless}", err=True)
+    if server.workers == 1:
+        served = run(settings, listeners[0], source)
+    else:
+        served = Supervisor(settings, listeners, source).run()
+    if not served:
+        raise typer.Exit(int(Exit.FAILED))
 
 
 def _host(host: str) -> str:

@@ -21,6 +21,7 @@ import msgspec
 
 from headrace.access.keys import KeyFileError
 from headrace.config import Config, ConfigError
+from headrace.serve import exposure
 
 logger = logging.getLogger("headrace.serve")
 
@@ -35,7 +36,6 @@ FIXED: tuple[tuple[str, ...], ...] = (
     ("server", "host"),
     ("server", "port"),
     ("server", "workers"),
-    ("server", "open"),
     ("breaker",),
     ("redis",),
     ("usage",),
@@ -133,6 +133,10 @@ class Source:
             logger.error("the configuration stays as it was; the new one cannot be used:\n%s", error)
             return None
         config, ignored = keep_fixed(config, self._started)
+        # Asked for what is really listened on: a file without keys may name an address that has yet to be taken.
+        if (reason := exposure.refusal(config)) is not None:
+            logger.error("the configuration stays as it was; the new one cannot be used: %s", reason)
+            return None
         if self._announce:
             for problem in config.warnings:
                 logger.warning("%s", problem)
@@ -162,7 +166,9 @@ def _replaced(config: Config, path: tuple[str, ...], value: object) -> Config:
     if len(path) == 1:
         return msgspec.structs.replace(config, **{path[0]: value})
     section, name = path
-    return msgspec.structs.replace(config, **{section: msgspec.structs.replace(getattr(config, section), **{name: value})})
+    return msgspec.structs.replace(
+        config, **{section: msgspec.structs.replace(getattr(config, section), **{name: value})}
+    )
 
 
 async def watch(source: Source, use: Callable[[Config], Awaitable[None]]) -> None:

@@ -122,9 +122,6 @@ class GatewayServer(uvicorn.Server):
             listener.close()
         if self._watching is not None:
             self._watching.cancel()
-        if self.lifeline is not None:
-            asyncio.get_running_loop().remove_reader(self.lifeline)
-
         grace = self.config.timeout_graceful_shutdown or 0
         if live := len(self.application.live):
             logger.info("shutting down: %d streams in flight may go on for %g s", live, grace)
@@ -169,6 +166,8 @@ class GatewayServer(uvicorn.Server):
             connection.transport.abort()
 
     def _orphaned(self) -> None:
+        assert self.lifeline is not None
+        asyncio.get_running_loop().remove_reader(self.lifeline)
         if not self.should_exit:
             logger.error("the supervisor has died; this worker ends when its streams have")
             self.should_exit = True
@@ -232,7 +231,7 @@ def _take_signals(server: GatewayServer, source: Source) -> None:
         handlers[signal.SIGQUIT] = server.handle_exit
     for number, handler in handlers.items():
         signal.signal(number, handler)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, handlers)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def freeze() -> None:

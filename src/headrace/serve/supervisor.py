@@ -25,8 +25,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headrace.config import Config
 from headrace.serve.reload import POLL_SECONDS, Source
@@ -45,7 +44,8 @@ END_SECONDS = 15.0
 _NOT_STARTED = 3
 """A worker's exit status when it could not even start; its log says why."""
 
-_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGALRM}
+_ENDING = {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}
+_SIGNALS = {*_ENDING, signal.SIGHUP, signal.SIGCHLD, signal.SIGALRM}
 
 
 def bind_shared(host: str, port: int, count: int) -> list[socket.socket]:
@@ -81,25 +81,19 @@ class _Worker:
     start_at: float = 0.0
 
 
-@dataclass(slots=True)
 class Supervisor:
     """`listeners`: a socket for each worker, of `bind_shared`. `source`: where a new configuration comes from."""
 
-    config: Config
-    listeners: list[socket.socket]
-    source: Source
-    _workers: list[_Worker] = field(init=False)
-    _address: tuple[str, int] = field(init=False)
-    _lifeline: tuple[int, int] = field(init=False)
-    _stopping: int = 0
-    """How many signals have asked for the end."""
-    _kill_at: float | None = None
-    _failed: bool = False
-
-    def __post_init__(self) -> None:
-        self._workers = [_Worker(number, listener) for number, listener in enumerate(self.listeners, 1)]
-        host, port, *_ = self.listeners[0].getsockname()
-        self._address = (host, port)
+    def __init__(self, config: Config, listeners: list[socket.socket], source: Source) -> None:
+        self._config = config
+        self._source = source
+        self._workers = [_Worker(number, listener) for number, listener in enumerate(listeners, 1)]
+        self._address: tuple[str, int] = listeners[0].getsockname()[:2]
+        self._lifeline = (-1, -1)
+        self._stopping = 0
+        """How many signals have asked for the end."""
+        self._kill_at: float | None = None
+        self._failed = False
 
     def run(self) -> bool:
         """Until SIGTERM or SIGINT, and until all workers have ended. False where they could not start or end properly."""
@@ -113,15 +107,15 @@ class Supervisor:
             now = time.monotonic()
             if not self._stopping:
                 self._start_due(now)
-                if self.source.due(now):
+                if self._source.due(now):
                     self._reload()
             elif self._kill_at is not None and now >= self._kill_at:
                 self._kill()
             number = self._wait(now)
-            if number in (signal.SIGTERM, signal.SIGINT):
+            if number in _ENDING:
                 self._stop()
             elif number == signal.SIGHUP:
-                self.source.ask()
+                self._source.ask()
             self._reap(time.monotonic())
         return not self._failed
 
@@ -131,7 +125,7 @@ class Supervisor:
             times = [] if self._kill_at is None else [self._kill_at]
         else:
             times = [worker.start_at for worker in self._workers if not worker.pid]
-            if self.source.watching:
+            if self._source.watching:
                 times.append(now + POLL_SECONDS)
         # 0 would be no timer at all
         signal.setitimer(signal.ITIMER_REAL, max(min(times) - now, 0.001) if times else 0)
@@ -167,7 +161,7 @@ class Supervisor:
                     other.listener.close()
             reading, writing = self._lifeline
             os.close(writing)
-            served = run(self.config, listener, self.source.worker(), lifeline=reading)
+            served = run(self._config, listener, self._source.worker(), lifeline=reading)
             status = 0 if served else _NOT_STARTED
         except BaseException:
             logger.exception("worker %d failed", worker.number)
@@ -202,9 +196,7 @@ class Supervisor:
         if worker.failures > 1 and worker.listener is not None:
             worker.listener.close()
             worker.listener = None
-        logger.error(
-            "worker %d (pid %d) %s; its streams are lost, another one starts in %g s", worker.number, pid, _how(code), delay
-        )
+        logger.error("worker %d (pid %d) %s; another one starts in %g s", worker.number, pid, _how(code), delay)
 
     # --- signals -------------------------------------------------------------------------------------------------------
 
@@ -216,16 +208,16 @@ class Supervisor:
             for worker in self._workers:
                 if worker.listener is not None:
                     worker.listener.close()
-            self._kill_at = now + self.config.server.shutdown_grace + END_SECONDS
+            self._kill_at = now + self._config.server.shutdown_grace + END_SECONDS
             self._tell(signal.SIGTERM)
         else:
             self._kill_at = now + END_SECONDS
             self._tell(signal.SIGQUIT)
 
     def _reload(self) -> None:
-        config = self.source.read()
+        config = self._source.read()
         if config is not None:
-            self.config = config  # of the workers to come
+            self._config = config  # of the workers to come
             self._tell(signal.SIGHUP)
 
     def _kill(self) -> None:
@@ -243,8 +235,7 @@ class Supervisor:
 def _how(code: int) -> str:
     if code >= 0:
         return f"ended with exit code {code}"
-    name: Callable[[], str] = lambda: signal.Signals(-code).name  # noqa: E731
     try:
-        return f"was ended by {name()}"
+        return f"was ended by {signal.Signals(-code).name}"
     except ValueError:
         return f"was ended by signal {-code}"
