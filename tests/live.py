@@ -58,9 +58,12 @@ class Records:
     def record(self, record: UsageRecord) -> None:
         self._records.append(record)
 
-    def of(self, request_id: str) -> list[UsageRecord]:
+    def forget(self) -> None:
+        self._records.clear()
+
+    def of(self, request_id: str, *, patience: float = START_SECONDS) -> list[UsageRecord]:
         """The records of a request, waiting for the first one."""
-        end = time.monotonic() + START_SECONDS
+        end = time.monotonic() + patience
         while time.monotonic() < end:
             found = [record for record in self._records if record.request_id == request_id]
             if found:

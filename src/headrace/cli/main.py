@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headrace import __version__
-from headrace.cli import chat, config, logs, replay, serve, translate
+from headrace.cli import chat, config, keys, logs, replay, serve, translate, usage
 
 app = typer.Typer(
     name="headrace",
@@ -21,6 +21,8 @@ app.command("serve")(serve.serve)
 app.command("chat")(chat.chat)
 app.command("translate")(translate.translate)
 app.command("replay")(replay.replay)
+app.command("usage")(usage.usage)
+app.add_typer(keys.app, name="keys")
 app.add_typer(config.app, name="config")
 
 

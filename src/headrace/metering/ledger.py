@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import date
 from pathlib import Path
@@ -146,6 +146,26 @@ def _cost(usd: float | None) -> float | None:
     return usd if usd is not None and math.isfinite(usd) else None
 
 
+def _insertions(records: Sequence[UsageRecord], mark: str) -> Iterator[tuple[str, list[Any]]]:
+    """Statements and their values, some rows each.
+
+    Each statement gives the interpreter's lock away and waits up to 5 ms for it while the event loop is busy: with one row
+    a statement a gateway at its limit would store two hundred records a second. With very many, the event loop would wait
+    while they are put together.
+    """
+    row = f"({', '.join([mark] * len(_COLUMNS))})"
+    for start in range(0, len(records), _ROWS):
+        rows = [_row(record) for record in records[start : start + _ROWS]]
+        yield (
+            f"INSERT INTO headrace_usage ({_NAMES}) VALUES {', '.join([row] * len(rows))}"  # noqa: S608  # our own names
+            " ON CONFLICT (record_id) DO NOTHING",
+            [value for values in rows for value in values],
+        )
+
+
+_ROWS = 50
+"""A statement: half a ms of work, and far below the number of values that both databases take."""
+
 _SUMS = {
     # field of Total -> what it is of the records of a group
     "requests": "COUNT(*)",
@@ -227,13 +247,10 @@ class SQLiteLedger:
             _check_version(int(found.fetchone()[0]))
 
     def insert(self, records: Sequence[UsageRecord]) -> None:
-        marks = ", ".join("?" * len(_COLUMNS))
         try:
             with self._connection:
-                self._connection.executemany(
-                    f"INSERT INTO headrace_usage ({_NAMES}) VALUES ({marks}) ON CONFLICT (record_id) DO NOTHING",  # noqa: S608  # our own names
-                    [_row(record) for record in records],
-                )
+                for statement, values in _insertions(records, "?"):
+                    self._connection.execute(statement, values)
         except (sqlite3.DataError, sqlite3.IntegrityError) as error:
             raise ValueError(str(error)) from None
         except sqlite3.Error as error:
@@ -299,14 +316,11 @@ class PostgresLedger:
         _check_version(int(connection.execute(_VERSION_QUERY).fetchone()[0]))
 
     def insert(self, records: Sequence[UsageRecord]) -> None:
-        marks = ", ".join(["%s"] * len(_COLUMNS))
         connection = self._connect()
         try:
-            with connection.transaction(), connection.cursor() as cursor:
-                cursor.executemany(
-                    f"INSERT INTO headrace_usage ({_NAMES}) VALUES ({marks}) ON CONFLICT (record_id) DO NOTHING",  # noqa: S608  # our own names
-                    [_row(record) for record in records],
-                )
+            with connection.transaction():
+                for statement, values in _insertions(records, "%s"):
+                    connection.execute(statement, values)
         except (self._psycopg.DataError, self._psycopg.IntegrityError) as error:
             raise ValueError(_plain(error)) from None
         except self._psycopg.Error as error:

@@ -112,11 +112,11 @@ class Supervisor:
             elif self._kill_at is not None and now >= self._kill_at:
                 self._kill()
             number = self._wait(now)
+            self._reap(time.monotonic())  # first: who died before the signal did not end badly because of it
             if number in _ENDING:
                 self._stop()
             elif number == signal.SIGHUP:
                 self._source.ask()
-            self._reap(time.monotonic())
         return not self._failed
 
     def _wait(self, now: float) -> int:
