@@ -109,14 +109,19 @@ async def _wait(task: asyncio.Task[None]) -> None:
 
 
 def gateway_config(
-    replay_url: str, extra: str = "", *, providers: Mapping[str, str] | None = None, retries: str = "{attempts: 1}"
+    replay_url: str,
+    extra: str = "",
+    *,
+    providers: Mapping[str, str] | None = None,
+    retries: str = "{attempts: 1}",
+    breaker: str = "{enabled: false}",
 ) -> Config:
     """A provider for each format, all of them the replaying server at `replay_url`; `extra` is more YAML, `providers`
     are more of them (name: YAML).
 
     Every request is sent once: tests of formats and streams ask for faults, and want to see them.
     """
-    lines = [f"retry: {retries}", "breaker: {enabled: false}", "providers:"]
+    lines = [f"retry: {retries}", f"breaker: {breaker}", "providers:"]
     for name, (fmt, suffix) in PROVIDERS.items():
         lines.append(f"  {name}: {{format: {fmt}, base_url: '{replay_url}{suffix}'}}")
     lines += [f"  {name}: {settings}" for name, settings in (providers or {}).items()]
