@@ -4,6 +4,7 @@
     make bench                                  everything (ten minutes)
     make bench ARGS="--tests paced --cases openai-llm_stream --runs 1"
     make bench ARGS="--append"                  also append the section to bench/RESULTS.md
+    make bench ARGS="--full"                    with keys and limits, usage records and routes switched on
 
 Each case is one run of compare.py: gateway and nginx side by side on the same core, the same mock provider behind both.
 """
@@ -16,7 +17,12 @@ import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 from typing import Any
+
+from compare import TESTS
+
+from headrace.access.keys import KeyFile
 
 HERE = pathlib.Path(__file__).resolve().parent
 PORT = 9102
@@ -33,17 +39,56 @@ HOLD_STREAMS = 9900
 HOLD_KB = 40
 
 
-def compare(case: str, tests: str, runs: int) -> dict[str, Any]:
+FULL = """
+keys_file: keys.json
+usage: {folder: usage}
+prices:
+  routed: {input: 1.25, output: 10, cached: 0.125}
+routes:
+"""
+"""What is switched on with --full, beside the providers of headrace.yaml: a key with every limit, a ledger, routes."""
+
+
+def full_config(folder: pathlib.Path) -> tuple[pathlib.Path, str]:
+    """A configuration with everything switched on, in `folder`, and the secret of its key."""
+    core = (HERE / "headrace.yaml").read_text().replace("usage: {enabled: false}", "")
+    lines = [core, FULL]
+    for options, _ in TESTS.values():
+        for provider, other in (("openai", "anthropic"), ("anthropic", "openai")):
+            model = f"mock:{options}"
+            candidates = [f"{{provider: {name}, model: '{model}', same_as: mock}}" for name in (provider, other)]
+            lines.append(f"  'routed {provider}/{model}': {{candidates: [{', '.join(candidates)}]}}")
+    config = folder / "headrace.yaml"
+    config.write_text("\n".join(lines))
+    _, secret = KeyFile(folder / "keys.json").create(
+        "bench",
+        now=datetime.datetime.now(datetime.UTC),
+        requests_per_minute=10_000_000,
+        tokens_per_minute=2_000_000_000,
+        concurrent_streams=100_000,
+    )
+    return config, secret
+
+
+def compare(case: str, tests: str, runs: int, *, full: bool) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        config, secret = full_config(pathlib.Path(folder)) if full else (HERE / "headrace.yaml", "")
+        return _compare(case, tests, runs, config, secret)
+
+
+def _compare(case: str, tests: str, runs: int, config: pathlib.Path, secret: str) -> dict[str, Any]:
     provider, accept, marker = CASES[case]
-    body = {"model": f"{provider}/MODEL", "stream": True, "messages": [{"role": "user", "content": PROMPT}]}
+    model = f"routed {provider}/MODEL" if secret else f"{provider}/MODEL"
+    body = {"model": model, "stream": True, "messages": [{"role": "user", "content": PROMPT}]}
     command = [
         sys.executable,
         str(HERE / "compare.py"),
         *("--port", str(PORT), "--path", "/v1/chat/completions", "--body", json.dumps(body)),
         *("--marker", marker, "--header", f"Accept: {accept}", "--header", "Content-Type: application/json"),
+        *(("--header", f"Authorization: Bearer {secret}") if secret else ()),
         *("--tests", tests, "--runs", str(runs), "--json", "--"),
         *(str(pathlib.Path(sys.executable).with_name("headrace")), "serve"),
-        *("--config", str(HERE / "headrace.yaml"), "--port", str(PORT)),
+        *("--config", str(config), "--port", str(PORT)),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -67,13 +112,13 @@ def rows(case: str, result: dict[str, Any]) -> list[str]:
     return lines
 
 
-def section(results: dict[str, dict[str, Any]]) -> str:
+def section(results: dict[str, dict[str, Any]], *, full: bool) -> str:
     commit = subprocess.run(
         ["git", "-C", str(HERE), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     ).stdout.strip()
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     head = (
-        f"## {today}, commit {commit or 'unknown'}\n\n"
+        f"## {today}, commit {commit or 'unknown'}{', keys, limits, usage records and routes' if full else ''}\n\n"
         "| case (provider-caller) | test | x nginx | target | | us/event | nginx us/event "
         "| added TTFT ms p50 / p99 | streams ok / failed | KB/stream |\n"
         "|---|---|---|---|---|---|---|---|---|---|\n"
@@ -87,6 +132,7 @@ def main() -> None:
     parser.add_argument("--tests", default="paced,latency,saturated,hold")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--append", action="store_true")
+    parser.add_argument("--full", action="store_true", help="with keys and limits, usage records and routes")
     arguments = parser.parse_args()
     results: dict[str, dict[str, Any]] = {}
     for case in arguments.cases.split(","):
@@ -96,8 +142,8 @@ def main() -> None:
         # The hold test has a gateway of its own: memory that other tests left free would hide what a stream takes.
         for group in ([t for t in tests if t != "hold"], [t for t in tests if t == "hold"]):
             if group:
-                results[case].update(compare(case, ",".join(group), arguments.runs))
-    text = section(results)
+                results[case].update(compare(case, ",".join(group), arguments.runs, full=arguments.full))
+    text = section(results, full=arguments.full)
     print(text)
     if arguments.append:
         with (HERE / "RESULTS.md").open("a") as file:

@@ -103,9 +103,14 @@ def test_bad_options_exit_with_2_and_make_nothing(path: Path, arguments: list[st
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["create", " "], "name is empty"), (["create", "ann", "--cost-per-day", "0"], "above 0"),  (["create", "ann", "-m", ""], "empty pattern"),
-     (["revoke", "bob"], "no key"), (["rotate", "bob"], "no key")],
-)  # fmt: skip
+    [
+        (["create", " "], "name is empty"),
+        (["create", "ann", "--cost-per-day", "0"], "above 0"),
+        (["create", "ann", "-m", ""], "empty pattern"),
+        (["revoke", "bob"], "no key"),
+        (["rotate", "bob"], "no key"),
+    ],
+)
 def test_what_the_file_refuses_exits_with_4(path: Path, arguments: list[str], message: str) -> None:
     result = run(path, *arguments)
     assert result.exit_code == 4

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import stat
 from datetime import UTC, datetime
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -211,13 +212,15 @@ class TestFile:
 
     def test_changes_at_the_same_time_are_all_kept(self, path: Path) -> None:
         context = multiprocessing.get_context("spawn")
-        workers = [context.Process(target=_create_some, args=(path, n)) for n in range(3)]
+        start = context.Barrier(3)
+        workers = [context.Process(target=_create_some, args=(path, n, start)) for n in range(3)]
         for worker in workers:
             worker.start()
         for worker in workers:
             worker.join(60)
             assert worker.exitcode == 0
-        assert sorted(key.name for key in KeyFile(path).keys) == sorted(f"{n}.{i}" for n in range(3) for i in range(10))
+        expected = sorted(f"{n}.{i}" for n in range(3) for i in range(_EACH))
+        assert sorted(key.name for key in KeyFile(path).keys) == expected
 
     def test_a_symbolic_link_stays_one(self, path: Path, tmp_path: Path) -> None:
         real = tmp_path / "real.json"
@@ -380,6 +383,10 @@ def test_what_counts_as_limited() -> None:
     assert isinstance(make_key(), Key)
 
 
-def _create_some(path: Path, number: int) -> None:
-    for i in range(10):
+_EACH = 30
+
+
+def _create_some(path: Path, number: int, start: Barrier) -> None:
+    start.wait(60)
+    for i in range(_EACH):
         KeyFile(path).create(f"{number}.{i}", now=NOW)

@@ -7,15 +7,16 @@ import math
 import random
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import pytest
 import redis
 
 from headrace.access.limits import Grant, Limit, MemoryLimiter, Refusal, periods
-from headrace.access.redis_client import RedisDown
+from headrace.access.redis_client import RedisClient, RedisDown
 from headrace.access.redis_limiter import RedisLimiter
+from headrace.access.redis_scripts import SCRIPTS
 from headrace.model.errors import ErrorCode
 from tests.access.limiters import PATIENCE, Clock, Subject, make_key, new_prefix
 from tests.services import RedisServer, redis_server
@@ -279,6 +280,20 @@ class TestWithoutRedis:
         await subject.limiter.renew([])
         assert (await other.granted(key)).levels.day_cost == 0.5 + 1.0 + 2.0
 
+    async def test_what_several_instances_did_alone_is_counted_once_each(self, make: Make) -> None:
+        key = make_key(cost_per_day=10.0)
+        for cost in (1.0, 2.0):
+            subject = make(on_down="fail_open")
+            assert isinstance(subject.limiter, RedisLimiter)
+            with _unreachable(subject.limiter):
+                await subject.settle(await subject.granted(key, cost=3.0), cost=cost)
+            with _unreachable(subject.limiter, done=True):  # Redis takes it, and its answer is lost
+                await subject.limiter.renew([])
+            assert subject.limiter.pending == 1
+            await subject.limiter.renew([])
+            assert subject.limiter.pending == 0
+        assert (await make().granted(key)).levels.day_cost == 1.0 + 2.0
+
     async def test_an_admission_whose_answer_was_lost_is_undone(self, make: Make) -> None:
         subject, other = make(), make()
         assert isinstance(subject.limiter, RedisLimiter)
@@ -324,19 +339,29 @@ class TestWithoutRedis:
         await limiter.close()
 
     async def test_a_redis_that_hangs_is_given_up(self, clock: Clock) -> None:
-        async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with suppress(OSError):
-                await reader.read()
-            writer.close()
-
-        server = await asyncio.start_server(hang, "127.0.0.1", 0)
-        limiter = RedisLimiter(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}", timeout=0.05)
-        subject = Subject(limiter, clock)
-        async with asyncio.timeout(PATIENCE):
+        async with _hanging_server() as url, asyncio.timeout(PATIENCE):
+            limiter = RedisLimiter(url, timeout=0.05)
+            subject = Subject(limiter, clock)
             assert (await subject.granted(self.RATES)).local
             assert (await subject.refused(self.BUDGET)).limit is Limit.BUDGET_STORE
             await limiter.close()
-        server.close()
+
+    async def test_while_one_request_tries_redis_again_the_others_do_not_wait(self) -> None:
+        monotonic = Clock(0.0)
+        async with _hanging_server() as url:
+            client = RedisClient(url, SCRIPTS, timeout=0.05, clock=monotonic)
+            with pytest.raises(RedisDown) as lost:
+                await client.call("admit", ["a", "b"], [])
+            monotonic.now += 1.0
+            trial = asyncio.get_running_loop().create_task(client.call("admit", ["a", "b"], []))
+            await asyncio.sleep(0)
+            with pytest.raises(RedisDown) as told:
+                await client.call("admit", ["a", "b"], [])
+            assert not trial.done()
+            with pytest.raises(RedisDown):
+                await trial
+            assert (lost.value.maybe_done, told.value.maybe_done) == (True, False)
+            await client.close()
 
     async def test_what_is_kept_for_redis_is_bounded(
         self, clock: Clock, server: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -381,6 +406,20 @@ def test_the_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_url_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="scheme"):
         RedisLimiter("127.0.0.1:6379")
+
+
+@asynccontextmanager
+async def _hanging_server() -> AsyncIterator[str]:
+    """The URL of a server that takes everything and answers nothing."""
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server.close()
 
 
 @contextmanager

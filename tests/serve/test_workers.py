@@ -95,7 +95,7 @@ def test_streams_that_outlive_the_grace_period_end_with_an_error_event(tmp_path:
         for caller, stream in streams.items():
             answer = stream.answer()
             assert answer.complete
-            assert text_of(caller, answer) or caller
+            assert answer.status == 200
             _, error = ended(caller, answer)
             assert error["message"] == "The gateway is shutting down"
         assert gateway.exit_code() == 0
@@ -118,7 +118,7 @@ def test_a_second_signal_ends_the_grace_period(tmp_path: Path, workers: int) -> 
         assert gateway.exit_code() == 0
 
 
-def test_a_caller_who_does_not_read_cannot_hold_the_end_up(tmp_path: Path) -> None:
+def test_a_caller_who_does_not_go_on_cannot_hold_the_end_up(tmp_path: Path) -> None:
     with serving(tmp_path, "server: {shutdown_grace: 100ms}") as gateway, Connection(gateway.port) as half:
         half.sock.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: t\r\ncontent-length: 100\r\n\r\n{")
         gateway.signal(signal.SIGTERM)

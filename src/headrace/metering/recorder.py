@@ -143,8 +143,8 @@ class Recorder:
                 if closing:
                     self._journal.close()
         behind = bool(self._unwritten)
-        for lane in self._lanes if closing else ():
-            lane.retry()  # once more, however long it would have to wait
+        # One that fails is out until the next pass, so that nobody gets the newer segments first. At the end all are asked.
+        ready = [lane for lane in self._lanes if closing or not lane.waiting]
         look_for_leftovers = closing or time.monotonic() >= self._leftovers_at
         left = False
         for segment in self._journal.segments():
@@ -152,7 +152,7 @@ class Recorder:
                 # Asked before it is read: what is no longer written to then has all its lines.
                 whole = segment != self._journal.current
                 progress = self._own.setdefault(segment, _Progress(segment, own=True))
-                delivered = self._deliver(progress)
+                delivered = self._deliver(progress, ready)
                 behind |= not delivered
                 if whole and delivered:
                     self._journal.discard(segment)
@@ -160,15 +160,15 @@ class Recorder:
             elif look_for_leftovers:
                 with adopted(segment) as mine:
                     if mine:
-                        left |= not self._adopt(segment)
+                        left |= not self._adopt(segment, ready)
         if look_for_leftovers:
             self._leftovers_at = time.monotonic() + (_RETRY_FIRST if left else _IDLE)
         return behind or left
 
-    def _adopt(self, segment: Path) -> bool:
+    def _adopt(self, segment: Path, ready: list[_Lane]) -> bool:
         """Deliver what a dead process left; whether all of it is delivered."""
         progress = _Progress(segment)
-        if not self._deliver(progress):
+        if not self._deliver(progress, ready):
             return False
         torn = segment.stat().st_size - progress.most
         if torn > 0:
@@ -177,21 +177,18 @@ class Recorder:
         progress.remove()
         return True
 
-    def _deliver(self, progress: _Progress) -> bool:
-        """Bring every sink as far as the segment goes; whether all of them have all of it."""
-        complete = True
-        for lane in self._lanes:
-            if lane.waiting:
-                complete = False
-                continue
+    def _deliver(self, progress: _Progress, ready: list[_Lane]) -> bool:
+        """Bring the sinks that are ready as far as the segment goes; whether all sinks have all of it. Those that fail
+        are taken out of `ready`."""
+        for lane in list(ready):
             try:
                 while (count := self._deliver_batch(lane, progress)) > 0:
                     if progress.own:
                         lane.delivered += count
             except Exception as error:  # a sink may be anybody's
                 lane.failed(error)
-                complete = False
-        return complete
+                ready.remove(lane)
+        return len(ready) == len(self._lanes)
 
     def _deliver_batch(self, lane: _Lane, progress: _Progress) -> int:
         """Lines that this sink has now had, 0 at the end of the segment. Raises what the sink raises."""
@@ -253,9 +250,6 @@ class _Lane:
         if self._wait:
             logger.info("the %s takes usage records again", self.sink.name)
             self._wait = 0.0
-
-    def retry(self) -> None:
-        self._until = 0.0
 
 
 class _Progress:
