@@ -67,6 +67,8 @@ class LinesReader(FrameReader):
             events.append(ev.TextDelta(0, value, None, origin))
         elif kind == "usage":
             events.append(ev.UsageReport(Usage(output_tokens=value)))
+        elif kind == "tokens":
+            events.append(ev.UsageReport(Usage(input_tokens=value[0], output_tokens=value[1])))
         elif kind == "error":
             self.ended = True
             code = ErrorCode.PROVIDER_RATE_LIMITED
@@ -117,10 +119,14 @@ class LinesWriter:
             if event.text in (WRITE_BUG, FATAL_BUG):
                 raise LookupError(event.text)
             return [{"t": "text", "v": event.text}]
+        if isinstance(event, ev.UsageReport) and event.usage.estimated:
+            return [{"t": "usage", "v": event.usage.output_tokens, "cost": event.usage.cost_usd}]
         if isinstance(event, ev.Error):
             return [{"t": "error", "code": event.error.code.value, "type": event.error.type}]
         if isinstance(event, ev.End):
-            return [{"t": "end", "routing": event.routing}]
+            usage = event.usage
+            counts = None if usage is None else [usage.input_tokens, usage.output_tokens, usage.cost_usd]
+            return [{"t": "end", "routing": event.routing, "usage": counts}]
         return []
 
 

@@ -192,3 +192,21 @@ def recorded(ledger: str) -> dict[str, int]:
     with sqlite3.connect(ledger.removeprefix("sqlite:///")) as connection:
         rows = connection.execute("SELECT request_id, COUNT(*) FROM headrace_usage GROUP BY request_id").fetchall()
     return dict(rows)
+
+
+def test_a_budget_is_remembered_across_a_restart_without_redis(tmp_path: Path) -> None:
+    port = free_port()
+    _, secret = KeyFile(tmp_path / "keys.json").create("poor", now=datetime.now(UTC), cost_per_day=0.05)
+    config = tmp_path / "headrace.yaml"
+    config.write_text(
+        f"server: {{port: {port}}}\nusage: {{folder: {tmp_path / 'usage'}}}\nenvironment_providers: false\n"
+        "keys_file: keys.json\nprices: {long: {input: 1000, output: 1000}}\n"
+    )
+    key = {"x-api-key": secret}
+    for expected in (200, 402):
+        process = serve(config, port)
+        try:
+            assert ask(port, "replay/long?speed=0", headers=key).status == expected
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0

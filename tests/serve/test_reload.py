@@ -225,7 +225,8 @@ def live(servers: LoopThread, replay: ReplayServer) -> Iterator[LiveGateway]:
 
 
 def models(gateway: LiveGateway | Process) -> set[str]:
-    return {model["id"] for model in get(gateway.port, "/v1/models").json()["data"]}
+    """The names of all models, without their providers'."""
+    return {model["id"].rpartition("/")[2] for model in get(gateway.port, "/v1/models").json()["data"]}
 
 
 def take_up(servers: LoopThread, gateway: LiveGateway, new: Config) -> None:

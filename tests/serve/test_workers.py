@@ -46,6 +46,7 @@ def test_workers_share_the_load_and_a_killed_one_is_replaced(tmp_path: Path) -> 
         assert gateway.workers[2] == before[2]
         os.kill(gateway.workers[1], signal.SIGKILL)
         wait_for(lambda: not all(alive(connection) for connection in fresh), "the replacement to have had some")
+        gateway.wait_for_log("was ended by SIGKILL", 2)
         gateway.signal(signal.SIGTERM)
         assert gateway.exit_code() == 0
 

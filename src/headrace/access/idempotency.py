@@ -38,7 +38,7 @@ MAX_ENTRIES = 10_000
 MAX_BYTES = 64 * 1024 * 1024
 _MAX_KEY = 255
 
-_PASSING = frozenset({401, 402, 403, 408, 409, 425, 429})
+_PASSING = frozenset({401, 402, 403, 408, 409, 425, 429, 499})
 """Statuses that speak of the moment and not of the request; a repeat is to be tried anew. So are all from 500 on."""
 
 Headers = tuple[tuple[bytes, bytes], ...]

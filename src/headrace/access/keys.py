@@ -313,20 +313,24 @@ class KeyFile:
     def _changing(self) -> Iterator[None]:
         """Holds off other processes that change the file, and starts from what it holds now."""
         folder = self.path.resolve().parent
+        lock = None
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # A lock on the folder leaves nothing behind, and outlives the file, which each change replaces.
-            lock = os.open(folder, os.O_RDONLY)
+            if sys.platform != "win32":  # where folders cannot be locked, the last of two changes wins
+                # A lock on the folder leaves nothing behind, and outlives the file, which each change replaces.
+                lock = os.open(folder, os.O_RDONLY)
+                fcntl.flock(lock, fcntl.LOCK_EX)
         except OSError as error:
+            if lock is not None:
+                os.close(lock)
             raise KeyFileError(f"{folder}: cannot be used: {error.strerror or error}") from None
         try:
-            if sys.platform != "win32":
-                fcntl.flock(lock, fcntl.LOCK_EX)
             self._seen = self._mark()
             self._entries = {} if self._seen is None else self._read()
             yield
         finally:
-            os.close(lock)
+            if lock is not None:
+                os.close(lock)
 
     def _write(self, keys: list[Key]) -> None:
         """Replace the file as a whole: readers see the old one or the new one."""

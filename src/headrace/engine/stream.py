@@ -388,7 +388,7 @@ class Stream:
         while wanted is not None and not dispatch.take(wanted, self._now):
             upstream = self._plan.candidates[wanted]
             self._tried.append(Tried(upstream.provider, upstream.model, CIRCUIT_OPEN, 0.0))
-            wanted = dispatch.fresh(wanted)
+            wanted = dispatch.fresh(wanted) if dispatch.failovers < self._plan.max_failovers else None
         if wanted is None:
             self._fail(self._setback or all_open(dispatch, self._now))
             return
@@ -607,6 +607,8 @@ class Stream:
                     self._attempt_failed(attempt, last.error, drain=True)
                 else:
                     attempt.hold(events)
+                    if len(attempt.texts) >= attempt.fold_at:
+                        self._check_output(attempt, self._now)
                 return
             self._commit(attempt)
             events = [*attempt.release(), *events]

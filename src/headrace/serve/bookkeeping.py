@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 from headrace.config import Config
-from headrace.metering import FileSink, LedgerSink, Recorder, RedisSink, Sink
+from headrace.metering import FileSink, LedgerSink, Recorder, RedisSink, Sink, Total, open_ledger
 
 
 def usage_folder(config: Config, env: Mapping[str, str] | None = None) -> Path:
@@ -21,6 +22,22 @@ def usage_folder(config: Config, env: Mapping[str, str] | None = None) -> Path:
 
 def ledger_url(config: Config, env: Mapping[str, str] | None = None) -> str:
     return config.usage.ledger or f"sqlite:///{usage_folder(config, env) / 'usage.db'}"
+
+
+def spent(config: Config, env: Mapping[str, str] | None = None) -> tuple[dict[str, float], dict[str, float]]:
+    """What each key (by id) has cost in the present day and month (UTC), by the ledger. Raises OSError."""
+    now = datetime.now(UTC)
+    day, month = now.strftime("%Y-%m-%d"), now.strftime("%Y-%m-01")
+    ledger = open_ledger(ledger_url(config, env))
+    try:
+        today, lately = (ledger.totals("key", since=since) for since in (day, month))
+    finally:
+        ledger.close()
+    return _costs(today), _costs(lately)
+
+
+def _costs(totals: list[Total]) -> dict[str, float]:
+    return {total.group: (total.cost_usd or 0.0) + (total.other_cost_usd or 0.0) for total in totals if total.group}
 
 
 def open_recorder(config: Config, env: Mapping[str, str] | None = None) -> Recorder | None:

@@ -341,11 +341,14 @@ INTERNAL = ErrorInfo(
 async def send_error(send: Send, answer: Format, info: ErrorInfo, headers: list[tuple[bytes, bytes]]) -> None:
     """A whole error answer in the caller's format."""
     body = answer.write_error(info)
+    status = answer.error_status(info)
     extra = [] if info.retry_after is None else [(b"retry-after", b"%d" % max(1, round(info.retry_after)))]
+    if status == 401:
+        extra.append((b"www-authenticate", b"Bearer"))
     await send(
         {
             "type": "http.response.start",
-            "status": answer.error_status(info),
+            "status": status,
             "headers": [
                 (b"content-type", b"application/json"),
                 (b"content-length", b"%d" % len(body)),

@@ -30,6 +30,9 @@ from headrace.serve.driver import Call
 from headrace.serve.endpoint import Endpoint
 from headrace.upstream import TraceContext
 
+_SHORTEST, _LONGEST = 0.25, 3600
+"""Bounds of an interval of interim usage events, in seconds; the first is that of the clock of all deadlines."""
+
 
 class Planned:
     """One request, planned: `plan` for the engine, `call` for the driver."""
@@ -50,7 +53,7 @@ class Planned:
         self.plan = plan
         self.route = route
         """The route's name, where the request named one."""
-        self.usage_interval = usage_interval
+        self.usage_interval = _asked_interval(request) or usage_interval
         self._choices = choices
         self._request = request
         self._trace = trace
@@ -60,7 +63,6 @@ class Planned:
         """The call to a candidate of the plan. Raises GatewayError where it cannot be asked."""
         endpoint, parameters = self._choices[candidate]
         model = self.plan.candidates[candidate].model
-        # The first call keeps the trace's own parent; a later one is a span of its own.
         return endpoint.call(self._request, model, parameters, trace=self._trace, forwarded=self._forwarded)
 
     def names(self, asked: str) -> list[str]:
@@ -136,6 +138,21 @@ class Planner:
             ) from None
         except AmbiguousModel as error:
             raise InvalidRequest(str(error), param="model") from None
+
+
+def _asked_interval(request: Request) -> float | None:
+    """How often the request itself wants interim usage (`extensions["vendor:headrace"].usage_interval`, seconds).
+
+    Raises InvalidRequest where that is no sensible number.
+    """
+    own = request.extensions.get("headrace")
+    asked = own.get("usage_interval") if isinstance(own, dict) else None
+    if asked is None:
+        return None
+    if isinstance(asked, bool) or not isinstance(asked, int | float) or not _SHORTEST <= asked <= _LONGEST:
+        where = "extensions.vendor:headrace.usage_interval"
+        raise InvalidRequest(f"{where}: Expected a number of seconds from {_SHORTEST} to {_LONGEST}", param=where)
+    return float(asked)
 
 
 def _policy(retry: Retry) -> RetryPolicy:

@@ -15,6 +15,7 @@ from headrace import engine
 from headrace.access.keys import Key, KeyFile, find_secret
 from headrace.config import Catalogue, Config, Price, Provider
 from headrace.metering import ModelPrice, Prices, Recorder
+from headrace.serve.bookkeeping import spent
 from headrace.serve.endpoint import Endpoint
 from headrace.serve.plans import Planner
 from headrace.serve.state import State
@@ -56,7 +57,11 @@ class Runtime:
     async def start(self, state: State | None = None) -> None:
         """Start the embedded replay upstream, and load every CA file, so that a wrong one is found now. `state`: of a
         runtime that this one takes over from."""
-        self.state = State(self.config, self._recorder) if state is None else state
+        if state is None:
+            state = State(self.config, self._recorder)
+            if self._recorder is not None and self.keys is not None and not state.remembers:
+                state.prime(*await asyncio.to_thread(spent, self.config))
+        self.state = state
         self.endpoints = {name: self._endpoint(name, provider) for name, provider in self.config.providers.items()}
         self.planner = Planner(self.config, self.catalogue, self.endpoints)
         if self._replaying:

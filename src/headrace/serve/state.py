@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Mapping
 
 from headrace.access.idempotency import IdempotencyStore, MemoryIdempotency, RedisIdempotency
 from headrace.access.keys import Key
@@ -45,6 +44,8 @@ class State:
         self._grants: dict[str, Grant] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._renewing: asyncio.TimerHandle | None = None
+        if redis is not None:
+            self._renew_later()
 
     async def admit(self, key: Key, *, tokens: int, cost: float | None) -> Grant | Refusal:
         """Reserve a request's worst case, or say which limit forbids it."""
@@ -55,7 +56,6 @@ class State:
             answer = await self._limiter.admit(key, tokens=tokens, cost=cost, now=now)
             if isinstance(answer, Grant):
                 self._grants[answer.id] = answer
-                self._renew_later()
         return answer
 
     def settle(self, grant: Grant, *, tokens: int, cost: float | None) -> None:
@@ -77,6 +77,16 @@ class State:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def prime(self, day_costs: Mapping[str, float], month_costs: Mapping[str, float]) -> None:
+        """What keys (by id) have cost in the present day and month, where only the ledger remembers it."""
+        if isinstance(self._limiter, MemoryLimiter):
+            self._limiter.load(day_costs, month_costs, now=_now())
+
+    @property
+    def remembers(self) -> bool:
+        """Whether costs outlive this process without the ledger's help."""
+        return isinstance(self._limiter, RedisLimiter)
+
     async def aclose(self) -> None:
         """Finish what is on its way. The recorder is its maker's to close."""
         if self._renewing is not None:
@@ -88,15 +98,13 @@ class State:
         await self.idempotency.close()
 
     def _renew_later(self) -> None:
-        if self._renewing is None:
-            self._renewing = asyncio.get_running_loop().call_later(RENEW_EVERY, self._renew)
+        self._renewing = asyncio.get_running_loop().call_later(RENEW_EVERY, self._renew)
 
     def _renew(self) -> None:
-        self._renewing = None
+        """Also without streams: it brings to Redis what it could not be told while it was away."""
         if isinstance(self._limiter, RedisLimiter):
             self.soon(self._limiter.renew(list(self._grants.values())))
-            if self._grants or self._limiter.pending:
-                self._renew_later()
+            self._renew_later()
 
 
 async def _logged(work: Awaitable[None]) -> None:
@@ -104,10 +112,6 @@ async def _logged(work: Awaitable[None]) -> None:
         await work
     except Exception as error:
         logger.error("work beside the streams failed: %s", type(error).__name__)
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 def _now() -> float:
