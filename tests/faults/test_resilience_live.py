@@ -200,7 +200,7 @@ def test_a_budget_is_remembered_across_a_restart_without_redis(tmp_path: Path) -
     config = tmp_path / "headrace.yaml"
     config.write_text(
         f"server: {{port: {port}}}\nusage: {{folder: {tmp_path / 'usage'}}}\nenvironment_providers: false\n"
-        "keys_file: keys.json\nprices: {long: {input: 1000, output: 1000}}\n"
+        "keys_file: keys.json\nprices: {'long?speed=0': {input: 1000, output: 1000}}\n"
     )
     key = {"x-api-key": secret}
     for expected in (200, 402):

@@ -158,7 +158,7 @@ class GatewayServer(uvicorn.Server):
 
     def _end_streams(self) -> None:
         """More than once, as a request that was still being read becomes a stream late."""
-        pass
+        self.application.cancel(SHUTTING_DOWN)
         self._let_go()
 
     def _cut(self) -> None:
