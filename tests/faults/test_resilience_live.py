@@ -73,6 +73,31 @@ def test_a_circuit_opens_is_passed_over_and_closes_again(servers: LoopThread, pr
         assert state() == "open"
 
 
+def test_gateways_with_one_redis_share_their_circuits(
+    servers: LoopThread, provider: ReplayServer, redis_url: str
+) -> None:
+    sick = "as-openai/text?status=500"
+    config = gateway_config(
+        provider.base_url,
+        f"redis: {{url: '{redis_url}', prefix: 'test-shared-{next(ids)}:'}}\n",
+        breaker="{min_requests: 4, open_for: 60s}",
+    )
+    with live_gateway(servers, config) as one, live_gateway(servers, config) as other:
+        assert ask(other.port, sick).status == 503
+        for _ in range(4):
+            assert ask(one.port, sick).status == 503
+        seen = len(provider.requests)
+
+        def refused_at_once() -> bool:
+            assert ask(other.port, sick).status == 503
+            return len(provider.requests) == seen
+
+        assert not refused_at_once(), "it has seen one or two failures itself"
+        seen = len(provider.requests)
+        assert eventually(lambda: get(other.port, "/v1/providers").body.count(b'"open"') == 1)
+        assert refused_at_once()
+
+
 # --- hedging ----------------------------------------------------------------------------------------------------------
 
 

@@ -4,8 +4,8 @@ Closed: requests pass, and their ends are counted in a sliding window. Too many 
 until `open_for` is over. Then it is half-open: a few trials pass; when all of them succeed it closes, and one failure
 opens it again. A trial that ends without saying anything of the provider (its caller left) gives its place back.
 
-The window is made of buckets, so an old failure leaves it up to a tenth of the window late; in exchange a circuit costs a
-few hundred bytes and every question less than a microsecond.
+The window is made of buckets, so an old failure leaves it up to a tenth of the window early; in exchange a circuit costs
+a few hundred bytes and every question less than a microsecond.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from enum import StrEnum
 
-_BUCKETS = 10
+BUCKETS = 10
 _MAX_CIRCUITS = 10_000
 """Callers can name any model of a provider; what is quiet and closed is forgotten first."""
 
@@ -40,15 +40,18 @@ class BreakerSettings:
 class Breaker:
     """One circuit. Every request that `allow` lets pass must end in exactly one of `succeeded`, `failed`, `released`.
 
-    Ends of requests that began before the circuit opened say nothing about the present, and are ignored.
+    While it is open, ends of requests that began before are ignored.
     """
 
-    __slots__ = ("_counts", "_opened_at", "_running", "_settings", "_state", "_successes")
+    __slots__ = ("_counts", "_news", "_opened_at", "_running", "_settings", "_state", "_successes", "elsewhere")
 
     def __init__(self, settings: BreakerSettings) -> None:
         self._settings = settings
         self._state = State.CLOSED
         self._counts: dict[int, list[int]] = {}  # bucket number -> [requests, failures]
+        self._news = [0, 0]  # requests and failures since `take_news`
+        self.elsewhere = (0, 0)
+        """Requests and failures that others have counted in the window (see shared.py)."""
         self._opened_at = -math.inf
         self._running = 0  # trials that have not ended
         self._successes = 0  # trials that have succeeded
@@ -68,6 +71,7 @@ class Breaker:
         return True
 
     def succeeded(self, now: float) -> None:
+        self._news[0] += 1
         if self._state is State.CLOSED:
             self._bucket(now)[0] += 1
         elif self._state is State.HALF_OPEN and self._running:
@@ -78,6 +82,8 @@ class Breaker:
                 self._counts.clear()
 
     def failed(self, now: float) -> None:
+        self._news[0] += 1
+        self._news[1] += 1
         if self._state is State.CLOSED:
             bucket = self._bucket(now)
             bucket[0] += 1
@@ -99,6 +105,7 @@ class Breaker:
         self._state = State.OPEN
         self._opened_at = now
         self._counts.clear()
+        self.elsewhere = (0, 0)
 
     def state(self, now: float) -> State:
         """As a request would find it now."""
@@ -110,18 +117,29 @@ class Breaker:
         """When a request may pass, as far as is known."""
         return self._opened_at + self._settings.open_for if self._state is State.OPEN else now
 
+    @property
+    def opened_at(self) -> float | None:
+        """When it opened, where it is open."""
+        return self._opened_at if self._state is State.OPEN else None
+
+    def take_news(self) -> tuple[int, int]:
+        """Requests and failures since the last call."""
+        news, self._news = self._news, [0, 0]
+        return news[0], news[1]
+
     def counts(self, now: float) -> tuple[int, int]:
-        """Requests and failures in the window."""
-        oldest = self._number(now) - _BUCKETS
+        """Requests and failures in the window, those of others included."""
+        oldest = self._number(now) - BUCKETS
         for number in [number for number in self._counts if number <= oldest]:
             del self._counts[number]
-        return sum(c[0] for c in self._counts.values()), sum(c[1] for c in self._counts.values())
+        counts = self._counts.values()
+        return sum([c[0] for c in counts]) + self.elsewhere[0], sum([c[1] for c in counts]) + self.elsewhere[1]
 
     def _bucket(self, now: float) -> list[int]:
         return self._counts.setdefault(self._number(now), [0, 0])
 
     def _number(self, now: float) -> int:
-        return int(now * _BUCKETS / self._settings.window)
+        return int(now * BUCKETS / self._settings.window)
 
 
 class Breakers:

@@ -19,6 +19,7 @@ from headrace.access.redis_limiter import RedisLimiter
 from headrace.config import Config
 from headrace.metering import Recorder, UsageRecord
 from headrace.routing.breaker import Breakers, BreakerSettings
+from headrace.routing.shared import SharedBreakers
 
 logger = logging.getLogger("headrace.serve")
 
@@ -31,7 +32,10 @@ class State:
 
     def __init__(self, config: Config, recorder: Recorder | None = None) -> None:
         self.recorder = recorder
-        self.breakers = Breakers(_breaker_settings(config)) if config.breaker.enabled else None
+        self.breakers: Breakers | None = None
+        self._sharing: asyncio.Task[None] | None = None
+        if config.breaker.enabled:
+            self._share_circuits(config)
         self._limiter: MemoryLimiter | RedisLimiter
         self.idempotency: IdempotencyStore
         redis = config.redis
@@ -46,6 +50,15 @@ class State:
         self._renewing: asyncio.TimerHandle | None = None
         if redis is not None:
             self._renew_later()
+
+    def _share_circuits(self, config: Config) -> None:
+        settings, loop = _breaker_settings(config), asyncio.get_running_loop()
+        if config.redis is None:
+            self.breakers = Breakers(settings)
+            return
+        shared = SharedBreakers(settings, config.redis.url, prefix=config.redis.prefix, clock=loop.time)
+        self.breakers = shared
+        self._sharing = loop.create_task(_logged(shared.run()))
 
     async def admit(self, key: Key, *, tokens: int, cost: float | None) -> Grant | Refusal:
         """Reserve a request's worst case, or say which limit forbids it."""
@@ -91,6 +104,9 @@ class State:
         """Finish what is on its way. The recorder is its maker's to close."""
         if self._renewing is not None:
             self._renewing.cancel()
+        if self._sharing is not None:
+            self._sharing.cancel()
+            await asyncio.wait([self._sharing], timeout=5)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=5)
         if isinstance(self._limiter, RedisLimiter):
