@@ -316,12 +316,17 @@ class Stream:
 
     @_guarded
     def cancel(
-        self, now: float, code: ErrorCode = ErrorCode.CANCELLED, message: str = "The request was cancelled"
+        self,
+        now: float,
+        code: ErrorCode = ErrorCode.CANCELLED,
+        message: str = "The request was cancelled",
+        status: int = 0,
     ) -> None:
-        """End the stream with an error, told to the caller. No effect after the terminal event."""
+        """End the stream with an error, told to the caller. No effect after the terminal event. `status`: of the answer,
+        where none has begun; 0: the code's own."""
         if not self._terminal:
             self._now = now
-            self._fail(ErrorInfo(code=code, message=message, type=code.value))
+            self._fail(ErrorInfo(code=code, message=message, type=code.value, status=status))
 
     @_guarded
     def tick(self, now: float) -> None:

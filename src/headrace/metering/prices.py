@@ -101,6 +101,7 @@ class Prices:
         self._known: dict[tuple[str, str, str], _Known] = {}
         self._now = now
         self._clock = clock
+        get_snapshot()  # read now, not while the first request waits
 
     def cost(self, usage: Usage, *, provider: str, vendor: str, model: str, base_url: str = "") -> Cost | None:
         """Of counts in the normal form. None where the price or the counts are not known."""

@@ -6,20 +6,13 @@ Consumers may see a record twice and tell by its `record_id`. It holds no prompt
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
-from headrace.model.usage import Usage
-
 EVENT = "llm.usage.recorded"
 
 Quality = Literal["exact", "partial", "estimated"]
-
-MAX_ATTRIBUTES = 32
-MAX_ATTRIBUTE = 256
-"""Characters of a name or a value. Callers choose them, and every record repeats them."""
 
 
 class RecordedUsage(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -34,20 +27,6 @@ class RecordedUsage(msgspec.Struct, kw_only=True, omit_defaults=True):
     cost_usd: float | None = None
     """Absent where the price is not known."""
     quality: Quality = "exact"
-
-    @classmethod
-    def of(cls, usage: Usage, quality: Quality) -> RecordedUsage:
-        """What an attempt is known to have consumed."""
-        return cls(
-            prompt_tokens=usage.input_tokens or 0,
-            completion_tokens=usage.output_tokens or 0,
-            total_tokens=usage.total_tokens or 0,
-            cached_tokens=usage.cached_tokens or 0,
-            cache_write_tokens=usage.cache_write_tokens or 0,
-            reasoning_tokens=usage.reasoning_tokens or 0,
-            cost_usd=usage.cost_usd,
-            quality=quality,
-        )
 
 
 class AttemptRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -99,24 +78,6 @@ class UsageRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
         """USD of the attempts before the last, where any of them has a price."""
         known = [a.usage.cost_usd for a in self.attempts[:-1] if a.usage is not None and a.usage.cost_usd is not None]
         return sum(known) if known else None
-
-
-def attribution(metadata: Mapping[str, Any], *, key: str = "", key_name: str = "") -> dict[str, str]:
-    """Who is charged: the key, and the free words of the request's metadata, cut to a size that records can bear.
-
-    What is neither text nor a number is left out. The caller's own words never stand where the key's do.
-    """
-    words = {name[:MAX_ATTRIBUTE]: str(value)[:MAX_ATTRIBUTE] for name, value in metadata.items() if _is_word(value)}
-    found = dict([item for item in words.items() if item[0] not in ("key", "key_name")][:MAX_ATTRIBUTES])
-    if key:
-        found["key"] = key
-    if key_name:
-        found["key_name"] = key_name
-    return found
-
-
-def _is_word(value: object) -> bool:
-    return isinstance(value, str | int | float)
 
 
 _encoder = msgspec.json.Encoder()

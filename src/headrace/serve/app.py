@@ -104,7 +104,7 @@ class Application:
         live = self.live
         for driver in live:
             try:
-                driver.cancel(ErrorCode.CANCELLED, message)
+                driver.cancel(ErrorCode.CANCELLED, message, 503)  # asked elsewhere, it may succeed
             except Exception:  # one stream's fault must not keep the others from their end
                 logger.exception("a stream could not be ended")
         return len(live)

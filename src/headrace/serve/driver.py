@@ -201,9 +201,9 @@ class StreamDriver:
         if self._writing is not None:
             self._writing.cancel()
 
-    def cancel(self, code: ErrorCode, message: str) -> None:
+    def cancel(self, code: ErrorCode, message: str, status: int = 0) -> None:
         """End the stream with an error in the caller's format."""
-        self.stream.cancel(self.now(), code, message)
+        self.stream.cancel(self.now(), code, message, status)
         self.pump()
 
     def tick(self, now: float) -> None:

@@ -35,7 +35,7 @@ def pages(runtime: Runtime) -> Starlette:
     async def readyz(request: Request) -> Response:
         """It can take requests: providers are configured and the embedded replay is up."""
         if not runtime.ready:
-            return JSONResponse({"status": "starting"}, status_code=503)
+            return JSONResponse({"status": "not ready"}, status_code=503)
         return JSONResponse({"status": "ready"})
 
     def entries_for(request: Request) -> list[ModelEntry]:
