@@ -33,15 +33,11 @@ class RequestMeter:
         self.price_source: str | None = None
         """Whose prices were used last."""
 
-    @property
-    def prompt(self) -> int:
-        """Estimate of the prompt's tokens."""
-        if self._prompt is None:
-            self._prompt = count_request(self._request, self._request.model)
-        return self._prompt
-
     def prompt_tokens(self, upstream: Upstream) -> int:
-        return self.prompt
+        """By the first candidate that is asked about: others would differ by little, and cost as much again."""
+        if self._prompt is None:
+            self._prompt = count_request(self._request, upstream.model)
+        return self._prompt
 
     def output_tokens(self, upstream: Upstream, texts: Sequence[str]) -> int:
         return count("".join(texts), upstream.model)
@@ -75,8 +71,18 @@ class RequestMeter:
     def worst_case(self, upstream: Upstream) -> tuple[int, float | None]:
         """Tokens and USD that the request can come to with this candidate, as far as it says so itself: without
         `max_tokens` only the prompt is sure."""
+        prompt = self.prompt_tokens(upstream)
         output = (self._request.max_tokens or 0) * max(1, self._request.n)
-        return self.prompt + output, self.cost(upstream, Usage(input_tokens=self.prompt, output_tokens=output))
+        provider = self._endpoints[upstream.provider].provider
+        cost = self._prices.worst_case(
+            input_tokens=prompt,
+            output_tokens=output,
+            provider=upstream.provider,
+            vendor=provider.vendor,
+            model=upstream.model,
+            base_url=provider.base_url,
+        )
+        return prompt + output, None if cost is None else cost.usd
 
     def check(self, upstream: Upstream) -> None:
         """Raise the error of a budget that the worst case does not fit in; nothing where there is none.
@@ -95,8 +101,9 @@ class RequestMeter:
         budget = self.budget
         if budget is None:
             return None
-        used = Usage(input_tokens=self.prompt, output_tokens=output_tokens)
-        error = over(budget, self.prompt + output_tokens, self.cost(upstream, used), "The answer has used")
+        prompt = self.prompt_tokens(upstream)
+        used = Usage(input_tokens=prompt, output_tokens=output_tokens)
+        error = over(budget, prompt + output_tokens, self.cost(upstream, used), "The answer has used")
         return None if error is None else error.info
 
 

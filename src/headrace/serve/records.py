@@ -41,8 +41,9 @@ def log(
 
 
 MAX_ATTRIBUTES = 32
-_RESERVED = frozenset({"request_id", "trace_id", "idempotency_key"})
-"""Keys of a request's metadata that mean something; the others only say whom the request is for."""
+_RESERVED = frozenset({"request_id", "trace_id", "idempotency_key", "key", "key_name"})
+"""Keys of a request's metadata that mean something, or that only a caller's key can say; the others say whom the request
+is for."""
 
 
 def usage_record(
@@ -94,7 +95,7 @@ def usage_record(
 
 def owner(key: Key | None) -> dict[str, str]:
     """Whose request it was, as a record says it."""
-    return {} if key is None else {"key": key.id, "key_name": key.name, **key.metadata}
+    return {} if key is None else {**key.metadata, "key": key.id, "key_name": key.name}
 
 
 def used_tokens(outcome: engine.Outcome) -> int:

@@ -15,6 +15,7 @@ from headrace import engine
 from headrace.access.keys import Key, KeyFile, find_secret
 from headrace.config import Catalogue, Config, Price, Provider
 from headrace.metering import ModelPrice, Prices, Recorder
+from headrace.metering.tokens import warm
 from headrace.serve.bookkeeping import spent
 from headrace.serve.endpoint import Endpoint
 from headrace.serve.plans import Planner
@@ -59,8 +60,10 @@ class Runtime:
         runtime that this one takes over from."""
         if state is None:
             state = State(self.config, self._recorder)
-            if self._recorder is not None and self.keys is not None and not state.remembers:
+            budgets = self.keys is not None and any(key.has_budget for key in self.keys.keys)
+            if self._recorder is not None and budgets and not state.remembers:
                 state.prime(*await asyncio.to_thread(spent, self.config))
+            state.soon(asyncio.to_thread(self._warm_up))
         self.state = state
         self.endpoints = {name: self._endpoint(name, provider) for name, provider in self.config.providers.items()}
         self.planner = Planner(self.config, self.catalogue, self.endpoints)
@@ -81,6 +84,13 @@ class Runtime:
             await self._replay.aclose()
         if not keep_state:
             await self.state.aclose()
+
+    def _warm_up(self) -> None:
+        """Load the tokenizers of the models that are named, so that no stream waits for the first estimate."""
+        candidates = [candidate.model for route in self.config.routes.values() for candidate in route.candidates]
+        claims = [claim for provider in self.config.providers.values() for claim in provider.models]
+        for model in dict.fromkeys(["", *candidates, *claims]):
+            warm(model)
 
     def authenticate(self, headers: Mapping[str, str]) -> Key | None:
         """Whose request it is, by its headers (lower-case names); None where callers need no key. Raises GatewayError."""
