@@ -86,8 +86,8 @@ def test_a_caller_who_leaves_is_billed_for_what_came(priced: LiveGateway, provid
 
 
 def test_interim_usage_comes_where_the_request_asks_for_it(priced: LiveGateway) -> None:
-    own = {"extensions": {"vendor:headrace": {"usage_interval": 0.25}}}
-    events = ask(priced, "gateway", "as-openai/long?speed=30", **own).sse_json()
+    own = {"vendor:headrace": {"usage_interval": 0.25}}
+    events = ask(priced, "gateway", "as-openai/long?speed=30", extensions=own).sse_json()
     usages = [event["data"] for event in events if event["type"] == "usage"]
     assert len(usages) >= 2
     counts = [usage["completion_tokens"] for usage in usages[:-1]]  # the last one is the provider's own
@@ -100,7 +100,7 @@ def test_interim_usage_comes_where_the_request_asks_for_it(priced: LiveGateway) 
 
 @pytest.mark.parametrize("interval", [0, -1, "often", True, 1e9])
 def test_an_interval_that_is_none_is_refused(priced: LiveGateway, interval: Any) -> None:
-    own = {"extensions": {"vendor:headrace": {"usage_interval": interval}}}
-    answer = ask(priced, "gateway", "as-openai/text", **own)
+    own = {"vendor:headrace": {"usage_interval": interval}}
+    answer = ask(priced, "gateway", "as-openai/text", extensions=own)
     assert answer.status == 400
     assert "extensions.vendor:headrace.usage_interval" in answer.json()["error"]["message"]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
+from headrace.metering import journal as journal_module
 from headrace.metering.journal import Journal, adopted, read
 
 
@@ -132,3 +135,30 @@ def test_a_folder_that_cannot_be_used_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         Journal(tmp_path / "file")
+
+
+def test_a_line_that_is_written_while_it_is_read_is_not_torn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A write is no one step to a reader of the same file: half of it may be there, then the rest."""
+
+    class Growing(io.RawIOBase):
+        pieces: ClassVar[list[bytes]] = [b"one\nt", b"", b"wo\nthree\n", b""]
+
+        def readable(self) -> bool:
+            return True
+
+        def seekable(self) -> bool:
+            return True
+
+        def seek(self, offset: int, whence: int = 0) -> int:
+            return offset
+
+        def tell(self) -> int:
+            return 0
+
+        def readinto(self, buffer: Any) -> int:
+            piece = self.pieces.pop(0) if self.pieces else b""
+            buffer[: len(piece)] = piece
+            return len(piece)
+
+    monkeypatch.setattr(journal_module, "open", lambda *_: io.BufferedReader(Growing()), raising=False)
+    assert read(tmp_path / "any", 0, 100) == ([b"one"], 4)

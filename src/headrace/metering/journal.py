@@ -125,11 +125,14 @@ def adopted(segment: Path) -> Iterator[bool]:
 def read(segment: Path, offset: int, limit: int) -> tuple[list[bytes], int]:
     """Up to `limit` whole lines from `offset` on, and the offset after them.
 
-    A line that is still being written, or was torn by a crash, has no line break and is left.
+    A line that is still being written, or was torn by a crash, has no line break and is left. Nothing is read after it:
+    its other half may have come in the meantime, and would be taken for a line of its own.
     """
+    lines: list[bytes] = []
     with open(segment, "rb") as file:
         file.seek(offset)
-        lines = list(islice(file, limit))
-    if lines and not lines[-1].endswith(b"\n"):
-        lines.pop()
+        for line in islice(file, limit):
+            if not line.endswith(b"\n"):
+                break
+            lines.append(line)
     return [line[:-1] for line in lines], offset + sum([len(line) for line in lines])
