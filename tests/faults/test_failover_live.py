@@ -58,6 +58,14 @@ def routes() -> str:
         second = next(other for other in PROVIDERS if other != provider)
         name = f"{slug(fault)}-{provider}"
         lines.append(f"  {name}: {{candidates: ['{first}', '{second}/text'], cross_model: true}}")
+    own = "{temperature: 0.25, metadata: {team: search}, logit_bias: {}}"
+    lines.append(f"  tuned: {{candidates: [{{provider: as-openai, model: echo, parameters: {own}}}]}}")
+    weights = "{provider: as-openai, model: text, weight: 0}, {provider: as-anthropic, model: text, weight: 5}"
+    lines.append(f"  drawn: {{strategy: weighted, candidates: [{weights}]}}")
+    pinned = "'as-openai/text?status=500', {provider: as-anthropic, model: text}"
+    lines.append(f"  pinned: {{candidates: [{pinned}]}}")
+    same = "{provider: as-anthropic, model: text, same_as: 'text?status=500'}"
+    lines.append(f"  deployed: {{candidates: ['as-openai/text?status=500', {same}]}}")
     return "\n".join(lines)
 
 
@@ -189,3 +197,24 @@ def test_when_all_have_failed_the_last_error_is_a_plain_answer(faulty: LiveGatew
     assert answer.json()["error"]
     (record,) = faulty.records.of(request_id)
     assert (record.outcome, record.error, record.usage) == ("failed", "provider_unavailable", None)
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+def test_a_candidates_parameters_are_laid_over_the_request(
+    faulty: LiveGateway, provider: ReplayServer, caller: str
+) -> None:
+    assert ask(faulty, caller, "tuned").status == 200
+    sent = provider.requests[-1].body
+    assert sent["model"] == "echo"
+    assert (sent["temperature"], sent["metadata"], sent["logit_bias"]) == (0.25, {"team": "search"}, {})
+
+
+def test_a_weight_of_nothing_is_the_last_resort(faulty: LiveGateway, provider: ReplayServer) -> None:
+    for _ in range(5):
+        assert ask(faulty, "openai", "drawn").status == 200
+        assert provider.requests[-1].path.endswith("/messages")
+
+
+@pytest.mark.parametrize(("route", "status"), [("pinned", 503), ("deployed", 200)])
+def test_another_model_takes_over_only_where_the_route_allows_it(faulty: LiveGateway, route: str, status: int) -> None:
+    assert ask(faulty, "openai", route).status == status

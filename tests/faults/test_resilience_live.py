@@ -60,6 +60,11 @@ def test_a_circuit_opens_is_passed_over_and_closes_again(servers: LoopThread, pr
         for _ in range(4):
             assert ask(gateway.port, sick).status == 503
         assert state() == "open"
+        metrics = get(gateway.port, "/metrics")
+        assert metrics.headers["content-type"].startswith("text/plain; version=")
+        shown = b'headrace_circuit_state{model="text?status=500",provider="as-openai"} 2.0'
+        assert shown in metrics.body
+        assert b"headrace_streams 0.0" in metrics.body
         seen = len(provider.requests)
         refused = ask(gateway.port, sick)
         assert refused.status == 503

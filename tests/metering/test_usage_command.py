@@ -106,7 +106,7 @@ def test_nothing_recorded_is_said(url: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        ([], 2, "which ledger"),
+        ([], 1, "there is no ledger"),
         (["--ledger", "usage.db"], 2, "sqlite:///PATH"),
         (["--ledger", "sqlite:////no/such/usage.db"], 1, "there is no ledger at /no/such/usage.db"),
         (["--by", "colour"], 2, "colour"),
@@ -124,3 +124,9 @@ def test_a_wrong_date_is_said(url: str) -> None:
     result = run("--ledger", url, "--since", "yesterday")
     assert result.exit_code == 2
     assert "not a date (YYYY-MM-DD): yesterday" in result.output
+
+
+def test_the_ledger_of_the_configuration(tmp_path: Path, url: str) -> None:
+    config = tmp_path / "headrace.yaml"
+    config.write_text(f"usage: {{folder: {tmp_path}}}\n")
+    assert run("--config", str(config), "--format", "json").output == run("--ledger", url, "--format", "json").output

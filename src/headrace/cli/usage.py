@@ -16,7 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.codes import Exit, fail
+from headrace.cli.serve import ConfigOption, read_config
 from headrace.metering.ledger import Total, open_ledger
+from headrace.serve.bookkeeping import ledger_url
 
 
 class Group(StrEnum):
@@ -38,9 +40,11 @@ def usage(
         typer.Option(
             envvar="HEADRACE_LEDGER",
             show_default=False,
-            help="The ledger: sqlite:///PATH (sqlite:////PATH from the root) or postgresql://USER@HOST/DATABASE.",
+            help="The ledger: sqlite:///PATH (sqlite:////PATH from the root) or postgresql://USER@HOST/DATABASE. "
+            "Without it: the one that the configuration names, or the default one.",
         ),
     ] = None,
+    config: ConfigOption = None,
     by: Annotated[Group, typer.Option(help="What to add up by.")] = Group.MODEL,
     since: Annotated[
         str,
@@ -54,7 +58,7 @@ def usage(
 ) -> None:
     """Print what requests consumed and cost: by model, provider, key or day."""
     if not ledger:
-        fail("which ledger? Give --ledger or set HEADRACE_LEDGER (sqlite:///PATH or postgresql://...)", Exit.USAGE)
+        ledger = ledger_url(read_config(config))
     try:
         opened = open_ledger(ledger, create=False)
         try:

@@ -141,7 +141,7 @@ class _Generation:
         self.ticker = Ticker()
         self.requests = 0
         self._inference = Inference(self.runtime, self.ticker)
-        self._pages = pages(self.runtime)
+        self._pages = pages(self.runtime, lambda: len(self.ticker.live))
 
     @property
     def busy(self) -> bool:

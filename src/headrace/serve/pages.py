@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,14 +17,15 @@ from headrace import __version__
 from headrace.config import ModelEntry
 from headrace.formats import FORMATS
 from headrace.model.errors import ErrorCode, ErrorInfo, GatewayError
+from headrace.serve.metrics import CONTENT_TYPE, exposition
 from headrace.serve.negotiation import NATIVE
 from headrace.serve.runtime import Runtime
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def pages(runtime: Runtime) -> Starlette:
-    """The Starlette application behind every path that is not an inference path."""
+def pages(runtime: Runtime, live: Callable[[], int]) -> Starlette:
+    """The Starlette application behind every path that is not an inference path. `live`: requests in flight."""
 
     async def index(request: Request) -> Response:
         return JSONResponse({"service": "headrace", "version": __version__, "inference": sorted(NATIVE)})
@@ -58,6 +60,11 @@ def pages(runtime: Runtime) -> Starlette:
             for name, provider in runtime.config.providers.items()
         ]
         return JSONResponse({"object": "list", "data": data})
+
+    async def metrics(request: Request) -> Response:
+        """Figures for Prometheus; no key is needed, and no caller's name is in them."""
+        now = asyncio.get_running_loop().time()
+        return Response(exposition(runtime.state.breakers, live, now), headers={"content-type": CONTENT_TYPE})
 
     async def models(request: Request) -> Response:
         entries = entries_for(request)
@@ -97,6 +104,7 @@ def pages(runtime: Runtime) -> Starlette:
             Route("/readyz", readyz),
             Route("/v1/models", models),
             Route("/v1/providers", providers),
+            Route("/metrics", metrics),
             Route("/v1/models/{name:path}", model),
         ],
         exception_handlers={HTTPException: failed, GatewayError: refused},
