@@ -80,11 +80,18 @@ class Answer:
         self._add(self._encode(events), now)
 
     def pass_on(self, events: Sequence[Event], now: float) -> bytes:
-        """Translate events whose bytes are handed out at once, before any that wait."""
-        data = self._encode(events)
-        if data:
-            self.last_sent = now
-            self.bytes_out += len(data)
+        """Translate events whose bytes are handed out at once, before any that wait. Some must have been written."""
+        writer, encoder = self._writer, self._encoder
+        assert writer is not None
+        assert encoder is not None
+        frames = writer.write(events)
+        self.events += len(events)
+        if not frames:
+            return b""
+        self.unsaid = 0
+        data = encoder.encode(frames)
+        self.last_sent = now
+        self.bytes_out += len(data)
         return data
 
     def _encode(self, events: Sequence[Event]) -> bytes:

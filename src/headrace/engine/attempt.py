@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from enum import Enum, auto
 
+from headrace.engine.codecs import remains
 from headrace.engine.commands import Quality
 from headrace.engine.meter import Meter, settle
-from headrace.engine.milestones import NOTED, SPOKEN, is_life_sign, is_output
+from headrace.engine.milestones import NOTED, SPOKEN, TERMINAL, is_life_sign, is_output
 from headrace.engine.settings import Timeouts, Upstream
 from headrace.formats.base import StreamReader
-from headrace.framing import Decoder
+from headrace.framing import Decoder, Frame
 from headrace.model import events as ev
-from headrace.model.errors import ErrorCode, ErrorInfo
+from headrace.model.errors import ErrorCode, ErrorInfo, ProtocolError
 from headrace.model.events import Event
 from headrace.model.usage import Usage
 
@@ -156,6 +158,45 @@ class Attempt:
         """The HTTP error, as far as it is known."""
         return self.upstream.format.read_error(self._status, self._headers, bytes(self._body))
 
+    def read_on(self, frames: list[Frame], error: ProtocolError) -> tuple[list[Event], ErrorInfo | None]:
+        """The reader refused one of these frames: the events of those that could be read, and the error that ends the
+        reading. Where such frames are to be left out, there is none, and they are counted."""
+        events: list[Event] = []
+        while True:
+            events += error.events
+            if self.whole or self.upstream.malformed == "fail":
+                what = f"sent what its format does not allow: {error}"
+                return _until_terminal(events), self.broken("malformed_upstream", what)
+            self.skipped += 1
+            frames = frames[max(error.consumed, 1) :]
+            try:
+                return _until_terminal([*events, *(self.reader.read(frames) if frames else ())]), None
+            except ProtocolError as another:
+                error = another
+
+    def read_end(self) -> tuple[list[Event], ErrorInfo | None]:
+        """What the end of the body completes. An end without the format's terminal marker is an error. Raises
+        FramingError."""
+        frames = self.decoder.eof()
+        failure: ErrorInfo | None = None
+        try:
+            events = self.reader.read(frames)
+        except ProtocolError as error:
+            events, failure = self.read_on(frames, error)
+        if failure is not None:
+            return events, failure
+        unfinished, leftover = remains(self.decoder)
+        for frame in unfinished:
+            # Some providers leave out the last blank line. A frame that was really cut is no JSON: it reads as
+            # malformed, and counts as not there.
+            with suppress(ProtocolError):
+                events += self.reader.read([frame])
+        if not _ended(events):
+            events += self.reader.eof(leftover)
+        if not _ended(events):
+            failure = self.broken("upstream_truncated", "ended its answer without saying that it is complete")
+        return _until_terminal(events), failure
+
     def note(self, events: Sequence[Event], now: float) -> None:
         """Remember what these events say of the attempt as a whole, and set its clock."""
         moved = self.timeouts.pings_count
@@ -171,8 +212,10 @@ class Attempt:
                 continue
             if isinstance(event, ev.Start):
                 self.response_id = event.id
-            if isinstance(event, ev.Start | ev.UsageReport | ev.End) and event.usage is not None:
-                self.usage = event.usage if self.usage is None else self.usage.merge(event.usage)
+            if isinstance(event, ev.Start | ev.UsageReport | ev.End):
+                usage = event.usage
+                if usage is not None and usage is not self.usage:
+                    self.usage = usage if self.usage is None else self.usage.merge(usage)
         if moved and self.first_output is not None:
             self.since = now
 
@@ -254,3 +297,13 @@ class Attempt:
     def _error(self, code: ErrorCode, type: str, what: str) -> ErrorInfo:
         provider = self.upstream.provider
         return ErrorInfo(code=code, type=type, message=f"{provider} {what}", provider=provider)
+
+
+def _ended(events: Sequence[Event]) -> bool:
+    return any(type(event) in TERMINAL for event in events)
+
+
+def _until_terminal(events: list[Event]) -> list[Event]:
+    """Without what a reader may have said after its terminal event."""
+    end = next((number for number, event in enumerate(events) if type(event) in TERMINAL), len(events))
+    return events[: end + 1]

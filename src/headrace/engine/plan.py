@@ -62,13 +62,11 @@ class Next:
 class Dispatch:
     """Carries out a plan for one request."""
 
-    __slots__ = ("_tries", "failovers", "plan")
+    __slots__ = ("_tries", "plan")
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._tries = [0] * len(plan.candidates)
-        self.failovers = 0
-        """How often the candidate was changed."""
 
     def take(self, candidate: int, now: float) -> bool:
         """Whether the candidate may be asked now; if so, that counts as a try, and as one for its circuit."""
@@ -82,8 +80,9 @@ class Dispatch:
         """The next candidate that was not asked yet."""
         return next((k for k in range(after + 1, len(self._tries)) if not self._tries[k]), None)
 
-    def after(self, candidate: int, error: ErrorInfo, now: float, until: float) -> Next | None:
-        """What to do about a failure of this candidate; None: nothing, the request has failed. `until`: the deadline.
+    def after(self, candidate: int, error: ErrorInfo, now: float, until: float, failovers: int) -> Next | None:
+        """What to do about a failure of this candidate; None: nothing, the request has failed. `until`: the deadline;
+        `failovers`: how often the candidate was changed already.
 
         A wait that the provider itself asks for and that is longer than any backoff is spent on another candidate, if
         there is one.
@@ -93,7 +92,7 @@ class Dispatch:
         delay = policy.delay(self._tries[candidate], error.retry_after, self.plan.rng) if again else math.inf
         if now + delay >= until:
             again = False
-        other = self.fresh(candidate) if fails_over(error) and self.failovers < self.plan.max_failovers else None
+        other = self.fresh(candidate) if fails_over(error) and failovers < self.plan.max_failovers else None
         if other is not None and not (again and delay <= policy.cap):
             return Next(other, now)
         return Next(candidate, now + delay) if again else None

@@ -21,9 +21,9 @@ import msgspec
 
 from headrace.engine.answer import Answer
 from headrace.engine.attempt import GRACE, Attempt, Phase
-from headrace.engine.codecs import WHOLE, remains, upstream_codec, upstream_shape
+from headrace.engine.books import Books
+from headrace.engine.codecs import WHOLE, upstream_codec, upstream_shape
 from headrace.engine.commands import (
-    CIRCUIT_OPEN,
     HEDGE_LOST,
     Abort,
     Command,
@@ -32,12 +32,8 @@ from headrace.engine.commands import (
     Finish,
     Outcome,
     Pause,
-    Quality,
     Resume,
     Settle,
-    Tried,
-    routing_block,
-    tried_list,
 )
 from headrace.engine.meter import Meter
 from headrace.engine.milestones import NOTED, SPOKEN, TERMINAL, is_visible
@@ -47,8 +43,6 @@ from headrace.framing import Frame, FramingError
 from headrace.model import events as ev
 from headrace.model.errors import ErrorCode, ErrorInfo, ProtocolError
 from headrace.model.events import Event
-from headrace.model.usage import Usage
-from headrace.routing.retry import counts_as_failure
 
 _P = ParamSpec("_P")
 
@@ -96,6 +90,7 @@ class Stream:
         "_attempts",
         "_begun",
         "_blocked_at",
+        "_books",
         "_closed",
         "_commands",
         "_committed",
@@ -115,10 +110,10 @@ class Stream:
         "_settled",
         "_terminal",
         "_timeouts",
-        "_tried",
         "_until",
         "_usage_at",
         "_whole",
+        "dispatch_at",
         "next_deadline",
     )
 
@@ -141,11 +136,13 @@ class Stream:
         self._meter = meter
         self.next_deadline = math.inf
         """When to call `tick`; infinity: not needed."""
+        self.dispatch_at = math.inf
+        """When the next attempt is due, a retry or a hedge: the part of `next_deadline` that should be kept exactly."""
         # The provider's side.
         self._attempts: list[Attempt] = []
         self._committed: Attempt | None = None  # whose answer the caller gets
         self._last: Attempt | None = None  # the latest that mattered
-        self._tried: list[Tried] = []
+        self._books = Books(plan.strategy, metered=meter is not None)
         self._next: Next | None = None  # what waits for its time
         self._hedge_at = math.inf
         self._until = math.inf  # of all attempts together
@@ -266,7 +263,7 @@ class Stream:
             self._attempt_failed(asked, asked.refusal())
         elif asked.phase is Phase.STREAMING:
             try:
-                self._read_end(asked)
+                self._take_all(asked, asked.read_end())
             except FramingError as error:
                 self._read_failed(asked, [], error, now)
         asked.phase = Phase.OVER
@@ -337,7 +334,7 @@ class Stream:
         for attempt in list(self._attempts):
             if now >= attempt.deadline(whole_caller=self._whole):
                 self._attempt_late(attempt)
-        if now >= self._dispatch_deadline():
+        if self._committed is None and not self._terminal and now >= min(self.dispatch_at, self._until):
             self._dispatch_due()
         if now >= self._usage_at:
             self._report_usage()
@@ -379,11 +376,6 @@ class Stream:
         """Bytes that wait for the caller."""
         return self._answer.buffered
 
-    @property
-    def dispatch_at(self) -> float:
-        """When the next attempt is due, a retry or a hedge: the part of `next_deadline` that should be kept exactly."""
-        return min(self._next.at if self._next is not None else math.inf, self._hedge_at)
-
     # --- whom to ask ------------------------------------------------------------------------------------------------
 
     def _ask(self, candidate: int) -> None:
@@ -392,13 +384,13 @@ class Stream:
         wanted: int | None = candidate
         while wanted is not None and not dispatch.take(wanted, self._now):
             upstream = self._plan.candidates[wanted]
-            self._tried.append(Tried(upstream.provider, upstream.model, CIRCUIT_OPEN, 0.0))
-            wanted = dispatch.fresh(wanted) if dispatch.failovers < self._plan.max_failovers else None
+            self._books.pass_over(upstream)
+            wanted = dispatch.fresh(wanted) if self._books.failovers < self._plan.max_failovers else None
         if wanted is None:
             self._fail(self._setback or all_open(dispatch, self._now))
             return
         if (self._last is not None and wanted != self._last.candidate) or (self._last is None and wanted != 0):
-            dispatch.failovers += 1
+            self._books.failovers += 1
         self._start(wanted)
 
     def _start(self, candidate: int, *, hedge: bool = False) -> None:
@@ -419,7 +411,7 @@ class Stream:
         """An attempt gave no answer, or not all of it. `drain`: its provider said so itself, and may end its message."""
         if error.provider is None:
             error = msgspec.structs.replace(error, provider=attempt.upstream.provider)
-        self._book(attempt, error.code.value, error)
+        self._books.enter(attempt, error.code.value, self._now, error)
         if drain:
             self._drain(attempt)
         else:
@@ -431,7 +423,7 @@ class Stream:
             return
         if any(other.live for other in self._attempts):
             return  # the other one of a hedge goes on
-        step = self._dispatch.after(attempt.candidate, error, self._now, self._until)
+        step = self._dispatch.after(attempt.candidate, error, self._now, self._until, self._books.failovers)
         if step is None:
             self._fail(error)
         elif step.at > self._now:
@@ -447,11 +439,6 @@ class Stream:
             self._attempt_failed(attempt, attempt.refusal())
         else:
             self._attempt_failed(attempt, attempt.timeout(whole_caller=self._whole))
-
-    def _dispatch_deadline(self) -> float:
-        if self._committed is not None or self._terminal:
-            return math.inf
-        return min(self.dispatch_at, self._until)
 
     def _dispatch_due(self) -> None:
         """A retry's wait is over, a hedge is due, or all have taken too long."""
@@ -477,37 +464,12 @@ class Stream:
         if candidate is not None:
             self._start(candidate, hedge=True)
 
-    def _book(self, attempt: Attempt, code: str | None, error: ErrorInfo | None = None) -> None:
-        """The attempt counts for nothing more: enter it in the books, once. `code` None: it answered."""
-        if attempt.booked:
-            return
-        attempt.booked = True
-        attempt.held.clear()
-        usage: Usage | None
-        quality: Quality | None
-        try:
-            usage, quality = attempt.consumed(complete=code is None)
-        except Exception as fault:  # no answer shall fail because it cannot be counted
-            self._exception = self._exception or fault
-            usage, quality = attempt.usage, None
-        upstream = attempt.upstream
-        ms = (self._now - attempt.started) * 1000
-        self._tried.append(Tried(upstream.provider, upstream.model, code, ms, usage, quality))
-        circuit = upstream.circuit
-        if circuit is not None:
-            if code is None:
-                circuit.succeeded(self._now)
-            elif error is not None and counts_as_failure(error):
-                circuit.failed(self._now)
-            else:
-                circuit.released(self._now)
-
     def _abandon(self, code: str) -> None:
         """Give up every attempt that still runs, for a reason that is not theirs."""
         self._next = None
         for attempt in self._attempts:
             if attempt.live:
-                self._book(attempt, code)
+                self._books.enter(attempt, code, self._now)
                 self._abort(attempt)
 
     # --- reading a provider's answer ----------------------------------------------------------------------------------
@@ -557,45 +519,16 @@ class Stream:
             type = _BROKEN_FRAMING.get(error.reason, "malformed_upstream")
             self._attempt_failed(attempt, attempt.broken(type, f"sent what cannot be read: {error}"))
         elif isinstance(error, ProtocolError):
-            self._read_malformed(attempt, frames, error)
+            self._take_all(attempt, attempt.read_on(frames, error))
         else:
             raise error
 
-    def _read(self, attempt: Attempt, frames: list[Frame]) -> None:
-        try:
-            events = attempt.reader.read(frames)
-        except ProtocolError as error:
-            self._read_malformed(attempt, frames, error)
-        else:
-            self._take(attempt, events)
-
-    def _read_malformed(self, attempt: Attempt, frames: list[Frame], error: ProtocolError) -> None:
-        """The reader refused one of these frames: keep what was before it; end there, or leave it out and go on."""
-        rest = frames[max(error.consumed, 1) :]
-        self._take(attempt, error.events)
-        if attempt.whole or attempt.upstream.malformed == "fail":
-            what = f"sent what its format does not allow: {error}"
-            if attempt.live:
-                self._attempt_failed(attempt, attempt.broken("malformed_upstream", what))
-            return
-        attempt.skipped += 1
-        if rest:
-            self._read(attempt, rest)
-
-    def _read_end(self, attempt: Attempt) -> None:
-        """Read what the end of the body completes. An end without the format's terminal marker is an error."""
-        self._read(attempt, attempt.decoder.eof())
-        unfinished, leftover = remains(attempt.decoder)
-        for frame in unfinished:
-            # Some providers leave out the last blank line. A frame that was really cut is no JSON: it reads as
-            # malformed, and counts as not there.
-            with suppress(ProtocolError):
-                self._take(attempt, attempt.reader.read([frame]))
-        if attempt.live:
-            self._take(attempt, attempt.reader.eof(leftover))
-        if attempt.live:
-            what = "ended its answer without saying that it is complete"
-            self._attempt_failed(attempt, attempt.broken("upstream_truncated", what))
+    def _take_all(self, attempt: Attempt, read: tuple[list[Event], ErrorInfo | None]) -> None:
+        """Events, and what ended the reading of them, if anything did."""
+        events, failure = read
+        self._take(attempt, events)
+        if failure is not None and attempt.live:
+            self._attempt_failed(attempt, failure)
 
     # --- what it means for the caller -------------------------------------------------------------------------------
 
@@ -623,10 +556,10 @@ class Stream:
         """The caller gets this attempt's answer; nobody else's counts any more."""
         self._committed = self._last = attempt
         self._next = None
-        self._dispatch.failovers += attempt.hedge
+        self._books.failovers += attempt.hedge
         for other in self._attempts:
             if other is not attempt and other.live:
-                self._book(other, HEDGE_LOST)
+                self._books.enter(other, HEDGE_LOST, self._now)
                 self._abort(other)
         self._answer.speaks_for(attempt.upstream, attempt.lost)
         interval = self._answer.caller.usage_interval
@@ -638,14 +571,14 @@ class Stream:
         answer, last = self._answer, events[-1]
         ends = type(last) in TERMINAL
         if isinstance(last, ev.End):
-            self._book(attempt, None)
-            self._complete(last)
+            self._books.enter(attempt, None, self._now)
+            self._books.complete(last)
         elif isinstance(last, ev.Error):
             if last.error.provider is None:
                 last.error = msgspec.structs.replace(last.error, provider=attempt.upstream.provider)
             self._failure = last.error
-            self._book(attempt, last.error.code.value, last.error)
-            events = [*events[:-1], *self._last_words(), last]
+            self._books.enter(attempt, last.error.code.value, self._now, last.error)
+            events = [*events[:-1], *self._books.last_words(), last]
         answer.write(events, self._now)
         if answer.status is None:
             self._commands.append(answer.open())
@@ -654,21 +587,6 @@ class Stream:
             answer.close(self._now)
         else:
             self._flowing = True
-
-    def _complete(self, end: ev.End) -> None:
-        """Fill in what only the gateway knows of the whole answer."""
-        answered = self._tried[-1]
-        if answered.usage is not None and self._meter is not None:
-            end.usage = answered.usage
-        if end.routing is None:
-            end.routing = routing_block(
-                self._plan.strategy, answered.provider, answered.model, self._tried, self._dispatch.failovers
-            )
-
-    def _last_words(self) -> list[Event]:
-        """What was consumed, for callers whose stream is about to end with an error."""
-        usage = self._tried[-1].usage if self._tried and self._meter is not None else None
-        return [] if usage is None else [ev.UsageReport(usage)]
 
     def _report_usage(self) -> None:
         """An interim usage event."""
@@ -692,7 +610,7 @@ class Stream:
             return
         self._abandon(info.code.value)
         if self._committed is None:
-            tried = tried_list(self._tried)
+            tried = self._books.tried()
             if tried and info.details is None:
                 info = msgspec.structs.replace(info, details={"tried": tried})
         self._failure = info
@@ -701,7 +619,7 @@ class Stream:
             self._commands.append(answer.refuse(info, self._now))
             self._end()
             return
-        words = self._last_words() if self._committed is not None else []
+        words = self._books.last_words() if self._committed is not None else []
         answer.write([*words, ev.Error(info)], self._now)
         self._end()
         answer.close(self._now)
@@ -766,7 +684,8 @@ class Stream:
     def _outcome(self, kind: _Kind) -> Outcome:
         attempt, answer = self._committed or self._last, self._answer
         first_output = None if attempt is None else attempt.first_output
-        booked = self._tried[-1] if self._tried and attempt is not None else None
+        books = self._books
+        booked = books.entries[-1] if books.entries and attempt is not None else None
         return Outcome(
             kind=kind,
             provider="" if attempt is None else attempt.upstream.provider,
@@ -774,8 +693,8 @@ class Stream:
             error=self._failure,
             usage=None if booked is None else booked.usage,
             quality=None if booked is None else booked.quality,
-            attempts=self._tried,
-            failovers=self._dispatch.failovers,
+            attempts=books.entries,
+            failovers=books.failovers,
             response_id="" if attempt is None else attempt.response_id,
             status=answer.status,
             ttft=None if first_output is None else first_output - self._begun,
@@ -784,7 +703,7 @@ class Stream:
             bytes_out=answer.bytes_out + answer.buffered,
             skipped_frames=0 if attempt is None else attempt.skipped,
             lost=answer.lost,
-            exception=self._exception,
+            exception=self._exception or books.fault,
         )
 
     # --- the providers' connections, and time -------------------------------------------------------------------------
@@ -818,7 +737,18 @@ class Stream:
         return self._answer.last_sent + self._timeouts.keepalive
 
     def _reschedule(self) -> None:
-        deadline = min(self._caller_deadline(), self._dispatch_deadline(), self._usage_at)
+        """Find the next deadline anew, after anything that may have moved it."""
+        deadline = self._caller_deadline()
         for attempt in self._attempts:
-            deadline = min(deadline, attempt.deadline(whole_caller=self._whole))
+            until = attempt.deadline(whole_caller=self._whole)
+            if until < deadline:
+                deadline = until
+        self.dispatch_at = math.inf
+        if self._committed is None and not self._terminal:
+            self.dispatch_at = self._hedge_at
+            if self._next is not None and self._next.at < self.dispatch_at:
+                self.dispatch_at = self._next.at
+            deadline = min(deadline, self.dispatch_at, self._until)
+        if self._usage_at < deadline:
+            deadline = self._usage_at
         self.next_deadline = deadline

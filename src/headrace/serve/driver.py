@@ -109,6 +109,8 @@ class _Leg:
         out = driver.stream.upstream_data(self.number, data, driver.now())
         if not out:
             driver.pump()
+        elif driver.direct is not None and driver.direct(out):
+            return
         elif not driver.write_body(out):
             driver.pump()  # the caller is blocked now, which has consequences
 
@@ -151,6 +153,7 @@ class StreamDriver:
         "_settled",
         "_write_fast",
         "_writing",
+        "direct",
         "now",
         "stream",
     )
@@ -184,6 +187,8 @@ class StreamDriver:
         self._dispatch_timer: asyncio.TimerHandle | None = None
         self._head: Message | None = None
         self._writing: asyncio.Task[None] | None = None
+        self.direct: Callable[[bytes], bool] | None = None
+        """`write`, as long as nothing has to go before what it is given."""
         self._finished = False
 
     # --- the life of the request, called by the application -------------------------------------------------------
@@ -299,11 +304,14 @@ class StreamDriver:
 
     def write_body(self, data: bytes) -> bool:
         """Give bytes of the body to the server; whether it can take more at once."""
-        if self._head is None and self._writing is None and self._write_fast is not None and self._write_fast(data):
+        if self.direct is not None and self.direct(data):
             return True
         self._flush_head()
         self._write({"type": "http.response.body", "body": data, "more_body": True})
-        return self._writing is None
+        if self._writing is not None:
+            return False
+        self.direct = self._write_fast
+        return True
 
     def _finish(self) -> None:
         self._finished = True
@@ -329,6 +337,7 @@ class StreamDriver:
             return
         if isinstance(rest, Done):
             return
+        self.direct = None
         self._writing = self._loop.create_task(_carry_on(rest))
         self._writing.add_done_callback(self._written)
         self.stream.caller_blocked(self.now())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from functools import partial
 from typing import Any, ClassVar
 
@@ -46,6 +47,8 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
+        plain = transport.get_extra_info("sslcontext") is None
+        self._descriptor: int = transport.get_extra_info("socket").fileno() if plain else -1
         # The clock of the first request starts with the connection; that of later ones with their first byte, as the
         # time between requests is the keep-alive timeout's.
         self._arm()
@@ -75,7 +78,7 @@ class GatewayProtocol(HttpToolsProtocol):
         # What came so far holds the head; only where it is too much, it matters how much of it is body.
         if received <= self.head_bytes or self._size_of_head() <= self.head_bytes:
             super().on_headers_complete()
-            self.cycle.transport = corked = _Corked(self.transport)  # type: ignore[assignment]  # all of it that is used
+            self.cycle.transport = corked = _Corked(self.transport, self._descriptor)  # type: ignore[assignment]  # all of it that is used
             self._extensions["headrace.write"] = partial(_write_chunk, self.cycle, corked, self.flow)
             self._extensions["headrace.cork"] = corked.cork
             return
@@ -130,43 +133,56 @@ class _Corked:
     """A transport, as far as an answer uses one, that can gather what is written: head, first piece and last chunk of a
     short answer then leave in one packet, with one system call."""
 
-    __slots__ = ("_pieces", "_transport", "is_closing")
+    __slots__ = ("descriptor", "gathered", "is_closing", "transport", "waiting")
 
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._pieces: list[bytes] | None = None
+    def __init__(self, transport: asyncio.Transport, descriptor: int) -> None:
+        self.transport = transport
+        self.descriptor = descriptor
+        """Of the socket; -1 where it must not be written to but through the transport (TLS)."""
+        self.gathered: list[bytes] | None = None
         self.is_closing = transport.is_closing
+        self.waiting = transport.get_write_buffer_size
 
     def write(self, data: bytes) -> None:
-        if self._pieces is None:
-            self._transport.write(data)
+        if self.gathered is None:
+            self.transport.write(data)
         else:
-            self._pieces.append(data)
+            self.gathered.append(data)
 
     def cork(self, on: bool) -> None:
         """Gather from now on, or write what has gathered."""
         if on:
-            if self._pieces is None:
-                self._pieces = []
-        elif self._pieces is not None:
-            pieces, self._pieces = self._pieces, None
-            if pieces and not self._transport.is_closing():
-                self._transport.write(b"".join(pieces))
+            if self.gathered is None:
+                self.gathered = []
+        elif self.gathered is not None:
+            pieces, self.gathered = self.gathered, None
+            if pieces and not self.is_closing():
+                self.transport.write(b"".join(pieces))
 
     def close(self) -> None:
         self.cork(False)
-        self._transport.close()
+        self.transport.close()
 
 
-def _write_chunk(cycle: RequestResponseCycle, transport: _Corked, flow: FlowControl, data: bytes) -> bool:
+def _write_chunk(cycle: RequestResponseCycle, corked: _Corked, flow: FlowControl, data: bytes) -> bool:
     """Write a piece of a streaming body as ASGI's `send` would, without its coroutine and its message.
 
     False, and nothing done, where only `send` knows what to do: before the head, while the caller's buffer is full,
-    after the end, and for bodies that are not chunked.
+    after the end, and for bodies that are not chunked. Where nothing waits in the transport, the piece goes straight to
+    the socket; whatever the socket does not take, and all its errors, are the transport's business.
     """
     if flow.write_paused or cycle.disconnected or cycle.response_complete or not cycle.chunked_encoding:
         return False
-    transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+    chunk = b"%x\r\n%b\r\n" % (len(data), data)
+    if corked.descriptor >= 0 and corked.gathered is None and not corked.waiting() and not corked.is_closing():
+        try:
+            sent = os.write(corked.descriptor, chunk)
+        except OSError:
+            sent = 0
+        if sent == len(chunk):
+            return True
+        chunk = chunk[sent:]
+    corked.write(chunk)
     return True
 
 

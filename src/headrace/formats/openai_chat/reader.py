@@ -201,7 +201,9 @@ class ChatStreamReader(FrameReader):
             return None
         choices = _outline(chunk)
         if error is None and not chunk.keys() <= _CHUNK_FIELDS:
-            self._extras.update((k, v) for k, v in chunk.items() if k not in _CHUNK_FIELDS and v is not None)
+            for name, value in chunk.items():
+                if value is not None and name not in _CHUNK_FIELDS:
+                    self._extras[name] = value
         usage = read_usage(_find_usage(chunk, choices), self._out.vendor)
         if usage is not None:
             self._usage = usage if self._usage is None else self._usage.merge(usage)
