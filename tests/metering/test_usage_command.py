@@ -106,7 +106,7 @@ def test_nothing_recorded_is_said(url: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        ([], 1, "there is no ledger"),
+        ([], 1, "there is no ledger at /no/such/headrace/usage.db"),
         (["--ledger", "usage.db"], 2, "sqlite:///PATH"),
         (["--ledger", "sqlite:////no/such/usage.db"], 1, "there is no ledger at /no/such/usage.db"),
         (["--by", "colour"], 2, "colour"),
@@ -114,7 +114,7 @@ def test_nothing_recorded_is_said(url: str) -> None:
     ],
 )
 def test_what_is_wrong_is_said(arguments: list[str], code: int, says: str) -> None:
-    result = run(*arguments)
+    result = run(*arguments, env={"XDG_STATE_HOME": "/no/such"})
     assert result.exit_code == code
     assert says in result.output
     assert "Traceback" not in result.output
