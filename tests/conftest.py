@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from headrace.tape import ReplayServer
     from tests.live import LiveGateway, LoopThread
+
+
+# The suite tries the same examples each time, so that it says the same of the same code; HYPOTHESIS_PROFILE=search looks
+# for new ones.
+settings.register_profile("suite", derandomize=True, deadline=None)
+settings.register_profile("search", deadline=None, max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 
 @pytest.fixture(scope="session")

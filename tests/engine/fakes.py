@@ -25,7 +25,7 @@ from headrace.engine import (
     Timeouts,
     Upstream,
 )
-from headrace.formats.base import Format, FrameReader, ReaderOptions, WriterOptions
+from headrace.formats.base import Format, FrameReader, ReaderOptions, Route, WriterOptions
 from headrace.framing import FRAMINGS, Frame
 from headrace.model import events as ev
 from headrace.model.content import Text
@@ -172,7 +172,7 @@ LINES = Format(
     vendor="lines",
     media_type="application/json",
     profile="lines",
-    caller_path="/lines",
+    routes=(Route("/lines"),),
     upstream_path="/lines",
     framings=("sse", "ndjson", "json_array"),
     auth_headers=lambda key: (),

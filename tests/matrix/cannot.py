@@ -8,36 +8,26 @@ what comes out, and docs/formats.md is made from the reasons. A limit whose `los
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from copy import deepcopy
-from dataclasses import dataclass
 
 from headrace.formats.anthropic.sealing import seal
-from headrace.model.content import Citation, Media, Opaque, Part, Reasoning, RedactedReasoning, Refusal, Text, ToolCall
+from headrace.model.content import Citation, Media, Opaque, Reasoning, RedactedReasoning, Refusal, Text, ToolCall
 from headrace.model.response import Choice, Response
 from headrace.model.stop import StopReason
+
+from .columns import COLUMNS
+from .limits import Limit, each_choice, no_logprobs, no_stop_sequence, unchanged, usage, without
 
 _S = StopReason
 
 
-@dataclass(frozen=True)
-class Limit:
-    what: str
-    """Row of the document."""
-    reason: str
-    """Cell of the document: what happens instead, and why."""
-    change: Callable[[Response], None]
-    """Makes of an answer, in place, what of it arrives."""
-    lost: str | None = None
-    """Regular expression for the name in `StreamWriter.lost`; None: nothing is lost, it is told in other words."""
-
-
-def expected(name: str, response: Response, without: Collection[str] = ()) -> tuple[Response, list[Limit]]:
-    """What of this answer comes through a format, and the limits that made a difference. `without`: limits to leave out."""
+def expected(name: str, response: Response, leaving: Collection[str] = ()) -> tuple[Response, list[Limit]]:
+    """What of this answer comes through a format, and the limits that made a difference. `leaving`: those not to count."""
     arrives = deepcopy(response)
     applied = []
     for limit in CANNOT[name]:
-        if limit.what in without:
+        if limit.what in leaving:
             continue
         before = deepcopy(arrives)
         limit.change(arrives)
@@ -61,45 +51,6 @@ IGNORED = re.compile(
     r"progress|tool_call\.incomplete|extensions\.\w+|(\w+\.)?(ping|vendor event|chunk|content after the finish reason)"
 )
 """Names of what is not compared: progress, calls cut off, vendors' own fields and events."""
-
-
-def _each_choice(change: Callable[[Choice], None]) -> Callable[[Response], None]:
-    def change_all(response: Response) -> None:
-        for choice in response.choices:
-            change(choice)
-
-    return change_all
-
-
-def _without(test: Callable[[Part], bool]) -> Callable[[Response], None]:
-    def change(choice: Choice) -> None:
-        choice.parts = [part for part in choice.parts if not test(part)]
-
-    return _each_choice(change)
-
-
-def _no_logprobs(response: Response) -> None:
-    for choice in response.choices:
-        for part in choice.parts:
-            if isinstance(part, Text | Refusal):
-                part.logprobs = None
-
-
-def _no_stop_sequence(choice: Choice) -> None:
-    choice.stop_sequence = None
-
-
-def _usage(**fields: object) -> Callable[[Response], None]:
-    def change(response: Response) -> None:
-        if response.usage is not None:
-            for name, value in fields.items():
-                setattr(response.usage, name, value)
-
-    return change
-
-
-def _unchanged(response: Response) -> None:
-    """For limits that show elsewhere."""
 
 
 # OpenAI chat.
@@ -239,7 +190,7 @@ CANNOT: dict[str, tuple[Limit, ...]] = {
         Limit(
             "server-side tool blocks",
             "left out: the format has only tools that the caller executes",
-            _without(lambda part: isinstance(part, Opaque)),
+            without(lambda part: isinstance(part, Opaque)),
             lost=r"(server_tool_call|server_tool_result|other|opaque)(: .*)?",
         ),
         Limit(
@@ -252,28 +203,28 @@ CANNOT: dict[str, tuple[Limit, ...]] = {
         Limit(
             "images and audio",
             "other media, and audio by URL, left out",
-            _without(lambda part: isinstance(part, Media) and not _openai_streams(part)),
+            without(lambda part: isinstance(part, Media) and not _openai_streams(part)),
             lost="media|document|video|audio",
         ),
         Limit("images and audio", "audio comes without its type, an image by URL too", _openai_media),
         Limit(
             "signatures and redacted reasoning",
             "in `reasoning_details`, where `format` says whose they are",
-            _each_choice(_signed_by_openai),
+            each_choice(_signed_by_openai),
         ),
         Limit(
             "stop reasons",
             "five words: a stop sequence is `stop`, a full context window `length`; the provider's own word stands in "
             "`native_finish_reason` where they blur it",
-            _each_choice(_openai_stop),
+            each_choice(_openai_stop),
         ),
         Limit(
             "the stop sequence that was met",
             "left out: there is no field for it",
-            _each_choice(_no_stop_sequence),
+            each_choice(no_stop_sequence),
             lost="stop_sequence",
         ),
-        Limit("cost, estimated counts", "estimates are not marked", _usage(estimated=False)),
+        Limit("cost, estimated counts", "estimates are not marked", usage(estimated=False)),
     ),
     "anthropic": (
         Limit(
@@ -285,13 +236,13 @@ CANNOT: dict[str, tuple[Limit, ...]] = {
         Limit(
             "images and audio",
             "left out: an assistant's content blocks are text, thinking and tools",
-            _without(lambda part: isinstance(part, Media)),
+            without(lambda part: isinstance(part, Media)),
             lost="image|audio|media|document",
         ),
         Limit(
             "server-side tool blocks",
             "those of other vendors left out: their shapes are their vendor's",
-            _without(lambda part: isinstance(part, Opaque) and part.vendor != "anthropic"),
+            without(lambda part: isinstance(part, Opaque) and part.vendor != "anthropic"),
             lost="server_tool_call|server_tool_result|opaque|other",
         ),
         Limit(
@@ -300,43 +251,45 @@ CANNOT: dict[str, tuple[Limit, ...]] = {
             _anthropic_citations,
             lost="citations",
         ),
-        Limit("log probabilities", "left out: there is no field for them", _no_logprobs, lost="logprobs"),
+        Limit("log probabilities", "left out: there is no field for them", no_logprobs, lost="logprobs"),
         Limit(
             "stop reasons",
             "a content filter's cut is `refusal`; unknown words are `end_turn`",
-            _each_choice(_anthropic_stop),
+            each_choice(_anthropic_stop),
         ),
-        Limit("refusals", "sent as text, with the stop reason `refusal`", _each_choice(_refusals_as_text)),
+        Limit("refusals", "sent as text, with the stop reason `refusal`", each_choice(_refusals_as_text)),
         Limit(
             SEALED,
             "those of other vendors are sealed: they come out again when the turn is sent back",
-            _each_choice(_sealed),
+            each_choice(_sealed),
         ),
         Limit(
-            "cost, estimated counts", "left out: the usage object holds counts", _usage(cost_usd=None, estimated=False)
+            "cost, estimated counts", "left out: the usage object holds counts", usage(cost_usd=None, estimated=False)
         ),
     ),
     "llm_stream": (
-        Limit("reasoning", "in `delta.reasoning`, beside an empty `delta.text`", _unchanged),
+        Limit("reasoning", "in `delta.reasoning`, beside an empty `delta.text`", unchanged),
         Limit(
             "tool calls",
             "whole, never in pieces; of calls side by side the first to be whole goes first, `index` says which began first",
-            _unchanged,
+            unchanged,
         ),
-        Limit("abandoned tool calls", "no `tool.call`: told in `extensions`", _unchanged),
-        Limit("stop reasons", "four words, the exact one in `extensions` beside them", _unchanged),
+        Limit("abandoned tool calls", "no `tool.call`: told in `extensions`", unchanged),
+        Limit("stop reasons", "four words, the exact one in `extensions` beside them", unchanged),
     ),
-    "gateway": (Limit("abandoned tool calls", "never `complete`", _unchanged),),
+    "gateway": (Limit("abandoned tool calls", "never `complete`", unchanged),),
 }
 
-_PROGRESS = Limit("progress", "left out, and named", _unchanged)
-CANNOT["openai_chat"] += (_PROGRESS, Limit("abandoned tool calls", "end as they are", _unchanged))
+_PROGRESS = Limit("progress", "left out, and named", unchanged)
+CANNOT["openai_chat"] += (_PROGRESS, Limit("abandoned tool calls", "end as they are", unchanged))
 CANNOT["anthropic"] += (
     _PROGRESS,
     Limit(
-        "abandoned tool calls", "end as they are; left out, and named, where another block was being sent", _unchanged
+        "abandoned tool calls", "end as they are; left out, and named, where another block was being sent", unchanged
     ),
 )
+
+CANNOT |= {name: column.limits for name, column in COLUMNS.items()}
 
 ROWS = (
     "text",

@@ -38,9 +38,10 @@ from headrace.model.response import Choice, Response
 from headrace.model.usage import Usage
 from tests.fixtures import FixtureRow, fixture_bytes, fixture_index
 
-ALL = ("llm_stream", "gateway", "openai_chat", "anthropic")
-STREAM_FRAMINGS = ("sse", "ndjson")
-PIPES = [(name, framing) for name in ALL for framing in STREAM_FRAMINGS]
+from .columns import COLUMNS
+
+ALL = ("llm_stream", "gateway", "openai_chat", "anthropic", *COLUMNS)
+PIPES = [(name, framing) for name in ALL for framing in FORMATS[name].framings]
 """Every way a caller can get a stream."""
 
 DONE = b"[DONE]"
@@ -66,7 +67,7 @@ def format_of(row: FixtureRow) -> str | None:
         return "anthropic"
     if row.format == "openai.completions" or row.format.split(".")[:2] == ["openai", "chat"]:
         return "openai_chat"
-    return None
+    return next((name for name, column in COLUMNS.items() if row.format in column.recordings), None)
 
 
 def recordings() -> list[FixtureRow]:
@@ -75,8 +76,12 @@ def recordings() -> list[FixtureRow]:
 
 
 def recorded_bytes(row: FixtureRow) -> bytes:
-    """A recording as SSE. Bare payloads get the envelope that they came in: event names, the end marker."""
+    """A recording in its format's native framing. Bare payloads get the envelope that they came in: event names, the
+    end marker."""
     data = fixture_bytes(row.file)
+    column = COLUMNS.get(format_of(row) or "")
+    if column is not None:
+        return data if column.recorded is None else column.recorded(row, data)
     if row.framing == "sse-raw":
         return data
     named = format_of(row) == "anthropic"
@@ -112,14 +117,20 @@ def random_pieces(data: bytes, seed: int, longest: int = 200) -> Iterator[bytes]
 def read(
     name: str,
     pieces: Iterable[bytes],
-    framing: str = "sse",
+    framing: str = "",
     *,
     passthrough: bool = False,
     vendor: str = "",
 ) -> list[Event]:
-    """A provider's stream as events, malformed frames left out. NDJSON carries no end marker of OpenAI's."""
+    """A provider's stream as events, malformed frames left out. NDJSON carries no end marker of OpenAI's.
+
+    `framing` "": the format's native one, here as everywhere below.
+    """
     format = FORMATS[name]
-    quirks = {"done_marker": False} if framing == "ndjson" else {}
+    framing = framing or format.framings[0]
+    quirks = {"done_marker": False} if framing == "ndjson" and name == "openai_chat" else {}
+    if name in COLUMNS:
+        quirks = dict(COLUMNS[name].quirks)
     reader = format.stream_reader(ReaderOptions(quirks=quirks, passthrough=passthrough, vendor=vendor))
     decoder = FRAMINGS[framing].decoder(**format.framing_options)
     events: list[Event] = []
@@ -162,13 +173,14 @@ class Written:
 def write(
     name: str,
     events: Sequence[Event],
-    framing: str = "sse",
+    framing: str = "",
     *,
     request: Request | None = None,
     passthrough: bool = False,
 ) -> Written:
     """Events as a caller's stream, one event a call (writers may not rely on more)."""
     format = FORMATS[name]
+    framing = framing or format.framings[0]
     caller = Caller(format, framing, stream=True, writer_options=options(request, passthrough=passthrough))
     writer, encoder = caller_writer(caller, caller.writer_options), caller_encoder(caller)
     frames: list[Frame] = []
@@ -181,7 +193,7 @@ def write(
     return Written(b"".join(pieces), frames, set(writer.lost))
 
 
-def through(name: str, events: Sequence[Event], framing: str = "sse") -> tuple[list[Event], Written]:
+def through(name: str, events: Sequence[Event], framing: str = "") -> tuple[list[Event], Written]:
     """Events written for a caller and read back as from a provider of the same format."""
     written = write(name, events, framing)
     return read(name, [written.data], framing), written
@@ -309,6 +321,9 @@ def parsed(arguments: str) -> Any:
 
 def check_failed_ending(name: str, frames: Sequence[Frame], finished: int) -> None:
     """The table "How a failed stream ends" of spec/gateway.md. `finished`: choices that had really finished before."""
+    if name in COLUMNS:
+        COLUMNS[name].check_failed_ending(frames, finished)
+        return
     payloads = [json.loads(frame.data) for frame in frames if frame.data != DONE]
     kinds = [frame.event for frame in frames]
     if name == "llm_stream":
@@ -332,6 +347,9 @@ def check_failed_ending(name: str, frames: Sequence[Frame], finished: int) -> No
 
 def check_whole_ending(name: str, frames: Sequence[Frame]) -> None:
     """Exactly one ending, the format's own."""
+    if name in COLUMNS:
+        COLUMNS[name].check_whole_ending(frames)
+        return
     ends = {"llm_stream": "stream.end", "gateway": "done", "anthropic": "message_stop"}
     found = [i for i, frame in enumerate(frames) if frame.data == DONE or frame.event == ends.get(name, " ")]
     assert found == [len(frames) - 1]

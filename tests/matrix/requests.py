@@ -28,6 +28,8 @@ from headrace.model.request import (
     VendorTool,
 )
 
+from .columns import COLUMNS
+
 PNG = "iVBORw0KGgo="
 PDF = "JVBERi0xLjQK"
 WAV = "UklGRiQAAAA="
@@ -779,8 +781,17 @@ for _mode in ("auto", "none", "required", "tool"):
         )
 
 
+for _case in CASES:
+    for _name, _column in COLUMNS.items():
+        if _case.id in _column.bodies:
+            _case.bodies[_name] = dict(_column.bodies[_case.id])
+
+
 def body_of(case: Case, name: str, *, stream: bool = True) -> bytes:
     """The caller's body."""
+    prepared = COLUMNS[name].prepared if name in COLUMNS else None
+    if prepared is not None:
+        return json.dumps(prepared(dict(case.bodies[name]), stream), ensure_ascii=False).encode()
     body: dict[str, Any] = {"model": "m", **case.bodies[name]}
     if name == "llm_stream":
         body = {"version": "1.0", **body}

@@ -28,7 +28,7 @@ EACH_NAME = pytest.mark.parametrize("name", ALL)
 
 def due(name: str, response: Response, *, whole: bool) -> Digest:
     """What arrives. In a whole body Anthropic's reader opens what its writer has sealed."""
-    arrives, _ = expected(name, response, without={SEALED} if whole and name == "anthropic" else set())
+    arrives, _ = expected(name, response, leaving={SEALED} if whole and name == "anthropic" else set())
     told = digest(arrives)
     if name == "anthropic":
         told.created = 0  # its messages carry no time

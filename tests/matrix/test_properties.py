@@ -22,7 +22,7 @@ from tests.strategies import legal_events
 from .cannot import check_lost, expected
 from .pipes import (
     ALL,
-    STREAM_FRAMINGS,
+    PIPES,
     Digest,
     check_failed_ending,
     check_seq,
@@ -126,8 +126,7 @@ def test_two_formats_in_a_row(first: str, second: str, events: list[Event]) -> N
     check_legal(again)
 
 
-@pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("framing", STREAM_FRAMINGS)
+@pytest.mark.parametrize(("name", "framing"), PIPES, ids=["-".join(pipe) for pipe in PIPES])
 @quick
 @given(events=legal_events())
 def test_every_stream_ends_exactly_once(name: str, framing: str, events: list[Event]) -> None:

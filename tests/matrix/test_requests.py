@@ -20,8 +20,10 @@ from headrace.formats.base import Target, WireRequest
 from headrace.model.content import Reasoning, RedactedReasoning, ToolResult
 from headrace.model.request import Request
 
-from .cannot_requests import REQUEST_CANNOT, parts_of
+from .cannot_requests import REQUEST_CANNOT
+from .columns import COLUMNS
 from .pipes import ALL
+from .request_limits import parts_of
 from .requests import CASES, Case, body_of
 
 PAIRS = [
@@ -38,6 +40,9 @@ def target_of(provider: str, vendor: str = "") -> Target:
 
 def arriving(wire: WireRequest, provider: str) -> Request:
     """The request as a provider of that format reads it."""
+    column = COLUMNS.get(provider)
+    if column is not None and column.arriving is not None:
+        return column.arriving(wire)
     assert json.loads(wire.body)["model"] == "their-model"
     return FORMATS[provider].read_request(wire.body)
 
@@ -66,6 +71,8 @@ def _caller_limits(name: str, request: Request) -> Request:
                 part.is_error = False
     if name == "anthropic" and said.max_tokens is None:
         said.max_tokens = 4096  # required there
+    if name in COLUMNS:
+        COLUMNS[name].caller_limits(said)
     return said
 
 

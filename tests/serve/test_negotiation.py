@@ -6,7 +6,7 @@ import pytest
 
 from headrace.formats import FORMATS
 from headrace.model.errors import GatewayError
-from headrace.serve.negotiation import NATIVE, media_type, negotiate, request_format
+from headrace.serve.negotiation import PLACES, media_type, negotiate, request_format
 
 
 @pytest.mark.parametrize(
@@ -42,10 +42,10 @@ def test_media_type(value: str, expected: tuple[str, dict[str, str]]) -> None:
     ],
 )
 def test_request_format(path: str, content_type: str | None, expected: str) -> None:
-    assert request_format(path, content_type) is FORMATS[expected]
+    assert request_format(PLACES.find(path)[0].format.name, content_type) is FORMATS[expected]
 
 
-@pytest.mark.parametrize("path", NATIVE)
+@pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize(
     "content_type",
     [
@@ -56,9 +56,9 @@ def test_request_format(path: str, content_type: str | None, expected: str) -> N
         'application/json; profile="x"',
     ],
 )
-def test_unsupported_media_types(path: str, content_type: str) -> None:
+def test_unsupported_media_types(name: str, content_type: str) -> None:
     with pytest.raises(GatewayError) as caught:
-        request_format(path, content_type)
+        request_format(name, content_type)
     assert caught.value.info.http_status == 415
     assert caught.value.info.param == "Content-Type"
 

@@ -198,7 +198,7 @@ async def ask(url: str, fmt: Format, request: Request, key: str | None, show: Ca
     except GatewayError as error:
         raise ValueError(error.info.message) from None
     path = urlsplit(url).path.rstrip("/")
-    target = url.rstrip("/") + (wire.path if path else fmt.caller_path)
+    target = url.rstrip("/") + (wire.path if path else fmt.caller_path(request.model))
     headers = [*wire.headers, *(fmt.auth_headers(key) if key else ())]
     answer = Answer(fmt, show)
     client = Client(env=os.environ)

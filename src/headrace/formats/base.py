@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import msgspec
 
@@ -116,6 +117,34 @@ class Target(msgspec.Struct, frozen=True):
     quirks: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
+class Located(msgspec.Struct, frozen=True):
+    """What a caller's URL says of its request; formats whose bodies say it themselves need not look."""
+
+    model: str = ""
+    """The model that stands in the path, percent-decoded; "": none does."""
+    stream: bool | None = None
+    """Whether the path asks for a stream; None: it does not say."""
+
+
+IN_THE_BODY = Located()
+"""A URL that says nothing."""
+
+
+class Route(msgspec.Struct, frozen=True):
+    """A path on which callers of a format arrive.
+
+    `path` may hold `{model}` once: one or more characters, slashes included, that are the model's name.
+    """
+
+    path: str
+    stream: bool | None = None
+    """Whether a request on this path asks for a stream; None: its body says so."""
+    framing: str = ""
+    """The framing of the stream where Accept asks for none; "": the format's native one."""
+    query: tuple[str, str] | None = None
+    """A query parameter that this route needs (`("alt", "sse")`); a route that needs one is looked at first."""
+
+
 class WireRequest(msgspec.Struct, frozen=True):
     """A request in the provider's words. `path` is appended to the provider's base URL."""
 
@@ -125,6 +154,12 @@ class WireRequest(msgspec.Struct, frozen=True):
     """Headers of the format (content-type, accept, versions); credentials and trace headers are added by others."""
     lost: tuple[str, ...] = ()
     """Paths of what the provider's format cannot carry ("request.top_k", "messages[1].parts[0]: audio")."""
+
+
+class ReadRequest(Protocol):
+    """A caller's body, and what its URL says -> Request."""
+
+    def __call__(self, body: bytes, located: Located = IN_THE_BODY, /) -> Request: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +175,16 @@ class Format:
     profile: str
     """Value of the Accept header's profile parameter that asks for this format ("openai-chat", "anthropic-messages",
     "llm-stream-1.0", "headrace-gateway-1.0")."""
-    caller_path: str
-    """Path where callers of this format arrive ("/v1/messages")."""
+    routes: tuple[Route, ...]
+    """Where callers of this format arrive ("/v1/messages"); the first is the one to use."""
     upstream_path: str
     """Path appended to a provider's base URL ("/chat/completions")."""
     framings: tuple[str, ...]
     """Framings that its stream may be carried in; the first is its native one."""
     auth_headers: Callable[[str], tuple[tuple[str, str], ...]]
     """Credential -> headers a provider of this format expects it in."""
-    read_request: Callable[[bytes], Request]
-    """A caller's body -> Request. Raises InvalidRequest with the path of the bad field."""
+    read_request: ReadRequest
+    """A caller's body, and what its URL says -> Request. Raises InvalidRequest with the path of the bad field."""
     write_request: Callable[[Request, Target], WireRequest]
     """Raises InvalidRequest where the request cannot be expressed at all."""
     stream_reader: Callable[[ReaderOptions], StreamReader]
@@ -168,5 +203,15 @@ class Format:
     """Headers of a caller (lower-case) that a provider of this format may see ("anthropic-beta")."""
     quirks: Mapping[str, str] = field(default_factory=dict)
     """The flags that a provider of this format may be configured with, and what each means, for the documentation."""
+    provides: bool = True
+    """Whether there are providers of this format; False: it is one for callers alone, and has no readers of answers."""
+    answer_headers: tuple[tuple[str, str], ...] = ()
+    """Headers that a caller's stream in this format carries besides the gateway's own."""
     framing_options: Mapping[str, Any] = field(default_factory=dict)
     """Keyword options for the decoder of its provider's stream (dialects that need them)."""
+
+    def caller_path(self, model: str) -> str:
+        """Where a caller sends its request for a stream of this model, percent-encoded, with its query."""
+        route = self.routes[0]
+        query = "" if route.query is None else "?" + "=".join(route.query)
+        return route.path.replace("{model}", quote(model, safe="")) + query

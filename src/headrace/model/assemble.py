@@ -141,7 +141,10 @@ class Assembler:
         self._blocks[event.block].citations.append(event.citation)
 
     def _on_block_stop(self, event: ev.BlockStop) -> None:
-        self._blocks[event.block].complete = event.complete
+        block = self._blocks[event.block]
+        block.complete = event.complete
+        if event.extensions:
+            block.extensions = {**(block.extensions or {}), **event.extensions}
 
     def _on_usage(self, event: ev.UsageReport) -> None:
         self._usage = event.usage if self._usage is None else self._usage.merge(event.usage)

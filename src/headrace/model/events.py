@@ -145,6 +145,8 @@ class BlockStop(Event, tag="block_stop", gc=False):
     block: int
     complete: bool = True
     origin: Any = None
+    extensions: Extensions | None = None
+    """What a vendor says of the part at its end (the signature of a text); laid over the start's."""
 
 
 class UsageReport(Event, tag="usage", gc=False):

@@ -19,7 +19,7 @@ from headrace.metering import Recorder
 from headrace.model.errors import ErrorCode
 from headrace.serve.driver import Send, StreamDriver
 from headrace.serve.inference import Inference, Receive
-from headrace.serve.negotiation import NATIVE
+from headrace.serve.negotiation import PLACES
 from headrace.serve.pages import method_not_allowed, pages
 from headrace.serve.runtime import Runtime
 from headrace.serve.ticker import Ticker
@@ -149,10 +149,11 @@ class _Generation:
         return self.requests > 0 or bool(self.ticker.live)
 
     async def serve(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        if scope["path"] not in NATIVE:
+        places = PLACES.find(scope["path"], scope["query_string"].decode("latin-1"))
+        if not places:
             await self._pages(dict(scope), receive, send)
         elif scope["method"] == "POST":
-            await self._inference(scope, receive, send)
+            await self._inference(places[0], scope, receive, send)
         else:
             refusal = method_not_allowed(scope["method"], scope["path"], "POST")
             await refusal(dict(scope), receive, send)

@@ -21,11 +21,12 @@ from headrace.access.keys import Key
 from headrace.access.limits import Grant, Refusal
 from headrace.formats import Format
 from headrace.formats.base import WriterOptions
+from headrace.formats.locate import Place
 from headrace.model.errors import ErrorCode, ErrorInfo, GatewayError, InvalidRequest
 from headrace.model.request import Request
 from headrace.serve.driver import Call, Message, Send, StreamDriver
 from headrace.serve.meter import RequestMeter
-from headrace.serve.negotiation import NATIVE, Negotiated, negotiate, request_format
+from headrace.serve.negotiation import Negotiated, negotiate, request_format
 from headrace.serve.plans import Planned
 from headrace.serve.records import log, owner, usage_record, used_cost, used_tokens
 from headrace.serve.runtime import Runtime
@@ -90,9 +91,9 @@ class Inference:
         self.runtime = runtime
         self.ticker = ticker
 
-    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, place: Place, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         headers = _headers(scope)
-        answer = NATIVE[scope["path"]]
+        answer = place.format
         request_id = _request_id(headers)
         trace = _trace(headers)
         common = [
@@ -103,12 +104,12 @@ class Inference:
         request: Request | None = None
         key: Key | None = None
         try:
-            answer = request_format(scope["path"], headers.get("content-type"))
-            negotiated = negotiate(answer, headers.get("accept"))
+            answer = request_format(answer.name, headers.get("content-type"))
+            negotiated = negotiate(answer, headers.get("accept"), place.route.framing)
             answer = negotiated.answer
             key = self.runtime.authenticate(headers)
             body = await self._read_body(headers, receive)
-            request = negotiated.request.read_request(body)
+            request = negotiated.request.read_request(body, place.located)
             arrived = Arrived(scope, send, negotiated, request, request_id, trace, headers, common, key)
             repeat = repeatable(arrived)
             if repeat is not None:
@@ -124,8 +125,8 @@ class Inference:
             return
         except Exception as error:
             # A fault of ours. The message may hold the caller's text, so only its kind and place are logged.
-            place = "".join(traceback.format_tb(error.__traceback__))
-            logger.error("request %s failed: %s\n%s", request_id, type(error).__name__, place)
+            where = "".join(traceback.format_tb(error.__traceback__))
+            logger.error("request %s failed: %s\n%s", request_id, type(error).__name__, where)
             await send_error(send, answer, INTERNAL, common)
             return
         await self._run(driver, receive)
@@ -175,7 +176,10 @@ class Inference:
         request, answer, key = arrived.request, arrived.negotiated.answer, arrived.key
         planned = runtime.planner.plan(request, answer, trace=arrived.trace, forwarded=arrived.headers)
         meter = RequestMeter(request, runtime.prices, runtime.endpoints, request.budget)
-        headers = [*(STREAM_HEADERS if request.stream else ()), *arrived.common]
+        headers = list(arrived.common)
+        if request.stream:
+            headers += STREAM_HEADERS
+            headers += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.answer_headers]
         grant: Grant | None = None
         if key is not None:
             key.require(*planned.names(request.model))

@@ -12,18 +12,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from headrace.formats import FORMATS, Format
+from headrace.formats.locate import Locator
 from headrace.framing import FRAMINGS
 from headrace.model.errors import ErrorCode, ErrorInfo, GatewayError
 
 LLM_REQUEST = "application/llm-request+json"
 JSON = "application/json"
 
-NATIVE: dict[str, Format] = {
-    # what application/json means on each inference path
-    fmt.caller_path: fmt
-    for fmt in FORMATS.values()
-    if fmt.media_type == JSON
-}
+PLACES = Locator(fmt for fmt in FORMATS.values() if fmt.media_type == JSON)
+"""The inference paths, and what application/json means on each."""
 PROFILES: dict[str, Format] = {fmt.profile: fmt for fmt in FORMATS.values()}
 _STREAM_FRAMINGS = {framing.media_type: name for name, framing in FRAMINGS.items() if framing.media_type != JSON}
 
@@ -51,15 +48,15 @@ _CACHED = 512
 """Headers longer than this are worked out each time; clients send a handful of short ones again and again."""
 
 
-def request_format(path: str, content_type: str | None) -> Format:
-    """The format of a body that arrived at an inference path. Raises GatewayError 415."""
+def request_format(native: str, content_type: str | None) -> Format:
+    """The format of a body that arrived where JSON means the format `native` (its name). Raises GatewayError 415."""
     if content_type is not None and len(content_type) <= _CACHED:
-        return _request_format_cached(path, content_type)
-    return _request_format(path, content_type)
+        return _request_format_cached(native, content_type)
+    return _request_format(native, content_type)
 
 
-def _request_format(path: str, content_type: str | None) -> Format:
-    native = NATIVE[path]
+def _request_format(name: str, content_type: str | None) -> Format:
+    native = FORMATS[name]
     if content_type is None or not content_type.strip():
         return native
     essence, parameters = media_type(content_type)
@@ -80,14 +77,17 @@ def _request_format(path: str, content_type: str | None) -> Format:
     return PROFILES[profile]
 
 
-def negotiate(request: Format, accept: str | None) -> Negotiated:
-    """What the answer to a request of this format looks like. Raises GatewayError 406."""
+def negotiate(request: Format, accept: str | None, framing: str = "") -> Negotiated:
+    """What the answer to a request of this format looks like. Raises GatewayError 406.
+
+    `framing` is that of its stream where `accept` names none; "": the format's native one.
+    """
     if accept is None or len(accept) <= _CACHED:
-        return _negotiate_cached(request.name, accept)
-    return _negotiate(request.name, accept)
+        return _negotiate_cached(request.name, accept, framing)
+    return _negotiate(request.name, accept, framing)
 
 
-def _negotiate(name: str, accept: str | None) -> Negotiated:
+def _negotiate(name: str, accept: str | None, native: str) -> Negotiated:
     request = FORMATS[name]
     ranges = _ranges(accept)
     refused: str | None = None
@@ -104,7 +104,7 @@ def _negotiate(name: str, accept: str | None) -> Negotiated:
         if framing is not None and framing not in answer.framings:
             refused = f"{answer.profile} is not carried in {essence}"
             continue
-        return Negotiated(request, answer, framing or answer.framings[0])
+        return Negotiated(request, answer, framing or _native(answer, request, native))
     if refused is not None:
         raise GatewayError(
             ErrorInfo(
@@ -116,7 +116,11 @@ def _negotiate(name: str, accept: str | None) -> Negotiated:
                 f"an optional profile, and {JSON}",
             )
         )
-    return Negotiated(request, request, request.framings[0])
+    return Negotiated(request, request, _native(request, request, native))
+
+
+def _native(answer: Format, request: Format, framing: str) -> str:
+    return framing if framing and answer is request else answer.framings[0]
 
 
 _request_format_cached = lru_cache(maxsize=256)(_request_format)

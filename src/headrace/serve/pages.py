@@ -18,7 +18,7 @@ from headrace.config import ModelEntry
 from headrace.formats import FORMATS
 from headrace.model.errors import ErrorCode, ErrorInfo, GatewayError
 from headrace.serve.metrics import CONTENT_TYPE, exposition
-from headrace.serve.negotiation import NATIVE
+from headrace.serve.negotiation import PLACES
 from headrace.serve.runtime import Runtime
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -28,7 +28,7 @@ def pages(runtime: Runtime, live: Callable[[], int]) -> Starlette:
     """The Starlette application behind every path that is not an inference path. `live`: requests in flight."""
 
     async def index(request: Request) -> Response:
-        return JSONResponse({"service": "headrace", "version": __version__, "inference": sorted(NATIVE)})
+        return JSONResponse({"service": "headrace", "version": __version__, "inference": PLACES.paths})
 
     async def healthz(request: Request) -> Response:
         """The process lives."""
@@ -85,7 +85,7 @@ def pages(runtime: Runtime, live: Callable[[], int]) -> Starlette:
     async def failed(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         if error.status_code == 404:
-            paths = ", ".join(sorted(NATIVE))
+            paths = ", ".join(PLACES.paths)
             message = f"{request.url.path} is not served here. POST to one of {paths}, or GET /v1/models"
             return _error(404, message, "not_found")
         if error.status_code == 405:

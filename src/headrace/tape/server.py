@@ -1,6 +1,6 @@
 """The replaying provider: an HTTP server that answers as any served format, from the streams of a library.
 
-Where a request goes decides the format (`ROUTES`), the `model` in its body names the stream, faults are asked for in
+Where a request goes decides the format (`PLACES`), the `model` in its body names the stream, faults are asked for in
 the header `x-replay` or behind the model's name (see `faults`). The rule: it is as strict as a provider would be. A
 request that the format's own reader refuses gets a 400 in the vendor's words, so that a client that sends nonsense
 does not pass its tests here.
@@ -14,10 +14,12 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 from headrace.formats import FORMATS
 from headrace.formats.base import Format
 from headrace.formats.json import decode_object, encode
+from headrace.formats.locate import Locator, Place
 from headrace.framing import FRAMINGS, Framing
 from headrace.model.errors import ErrorCode, ErrorInfo, GatewayError, InvalidRequest, code_for_status
 from headrace.tape import answer as answers
@@ -33,16 +35,8 @@ MAX_REMEMBERED = 10_000
 _MAX_NAMES_SHOWN = 40
 
 
-def _routes() -> dict[str, dict[str, str]]:
-    routes: dict[str, dict[str, str]] = {}
-    for name, fmt in FORMATS.items():
-        routes.setdefault(fmt.caller_path.removeprefix("/v1"), {})[fmt.media_type] = name
-    # Where a path has one format, no content type is needed to tell.
-    return {end: {"": next(iter(by.values()))} if len(by) == 1 else by for end, by in routes.items()}
-
-
-ROUTES = _routes()
-"""End of the path: {content type: format}; "" stands for any other content type."""
+PLACES = Locator((fmt for fmt in FORMATS.values() if fmt.provides), anywhere=True)
+"""The paths that are served, behind any prefix."""
 
 
 @dataclass(slots=True)
@@ -195,23 +189,25 @@ class ReplayServer:
 
     def answer(self, request: HttpRequest) -> Iterator[answers.Step]:
         """The answer to a request, as steps."""
-        path = request.target.partition("?")[0].rstrip("/")
+        path, _, query = request.target.partition("?")
+        path = unquote(path).rstrip("/")
         if self._record:
             self._remember(request, path)
         if path.endswith("/models") and request.method == "GET":
             return self._models(request)
-        format = _route(path, request.headers.get("content-type", ""))
-        if format is None:
-            served = ", ".join(f"POST …{end}" for end in ROUTES)
+        place = _place(PLACES.find(path, query), request.headers.get("content-type", ""))
+        if place is None:
+            served = ", ".join(f"POST …{end}" for end in PLACES.paths)
             message = f"Nothing is served at {request.method} {path}. Served are GET …/models, {served}."
             return _failure(self._default_format, ErrorInfo(code=ErrorCode.MODEL_NOT_FOUND, message=message))
+        format = place.format
         if request.method != "POST":
             message = f"{path} takes POST, not {request.method}."
             return _failure(format, ErrorInfo(code=ErrorCode.INVALID_REQUEST, status=405, message=message))
         if not self._authorized(format, request):
             return _failure(format, _UNAUTHENTICATED)
         try:
-            return self._play(format, request)
+            return self._play(place, request)
         except GatewayError as error:
             return _failure(format, error.info)
         except FaultError as error:
@@ -219,10 +215,11 @@ class ReplayServer:
 
     # -- one inference ------------------------------------------------------------------------------------------------
 
-    def _play(self, format: Format, request: HttpRequest) -> Iterator[answers.Step]:
+    def _play(self, place: Place, request: HttpRequest) -> Iterator[answers.Step]:
         """Raises GatewayError and FaultError for what is wrong with the request."""
+        format = place.format
         body = decode_object(request.body)
-        model = body.get("model", "")
+        model = place.located.model or body.get("model", "")
         if not isinstance(model, str):
             raise InvalidRequest("model must be a string", param="model")
         name, asked = faults.from_model(model)
@@ -239,7 +236,7 @@ class ReplayServer:
             )
             return _failure(format, info, wanted.delay)
 
-        parsed = format.read_request(request.body)
+        parsed = format.read_request(request.body, place.located)
         parsed.model = name
         rendering = Rendering(self._stream(name), format, parsed)
         speed = self.speed if wanted.speed is None else wanted.speed
@@ -253,7 +250,7 @@ class ReplayServer:
         if failure is not None:
             at, info = failure
             return _failure(format, info, wanted.delay + (at / speed if speed else 0.0), by_format=True)
-        framing = _framing(format, request.headers.get("accept", ""))
+        framing = _framing(place, request.headers.get("accept", ""))
         pieces = rendering.pieces(framing.name, wanted.error_after)
         return answers.stream(pieces, framing, wanted, speed, chunked=chunked)
 
@@ -317,21 +314,22 @@ _UNAUTHENTICATED = ErrorInfo(
 )
 
 
-def _route(path: str, content_type: str) -> Format | None:
-    for end, by_type in ROUTES.items():
-        if path.endswith(end):
-            media_type = content_type.partition(";")[0].strip().lower()
-            name = by_type.get(media_type) or by_type.get("")
-            return FORMATS.get(name) if name is not None else None
-    return None
+def _place(places: list[Place], content_type: str) -> Place | None:
+    """What is asked for. Where several formats share a path, the content type tells which; where one has it, none need."""
+    best = [place for place in places if place.route.path == places[0].route.path]
+    if len({place.format.name for place in best}) == 1:
+        return best[0]
+    media_type = content_type.partition(";")[0].strip().lower()
+    return next((place for place in best if place.format.media_type == media_type), None)
 
 
-def _framing(format: Format, accept: str) -> Framing:
-    """The framing that the Accept header asks for, where the format has it; else the format's own."""
-    for name in format.framings:
+def _framing(place: Place, accept: str) -> Framing:
+    """The framing that the Accept header asks for, where the format has it; else the route's, or the format's own."""
+    framings = place.format.framings
+    for name in framings:
         if name != "json_array" and FRAMINGS[name].media_type in accept.lower():
             return FRAMINGS[name]
-    return FRAMINGS[format.framings[0]]
+    return FRAMINGS[place.route.framing or framings[0]]
 
 
 def _failure(format: Format, info: ErrorInfo, delay: float = 0.0, *, by_format: bool = False) -> Iterator[answers.Step]:

@@ -5,7 +5,7 @@ words.py holds its vocabulary as tables; sealing.py what other vendors' ids and 
 
 from __future__ import annotations
 
-from headrace.formats.base import Format
+from headrace.formats.base import Format, Route
 
 from .errors import error_status, read_error, write_error
 from .reader import AnthropicStreamReader
@@ -36,7 +36,7 @@ FORMAT = Format(
     vendor=VENDOR,
     media_type="application/json",
     profile="anthropic-messages",
-    caller_path=PATH,
+    routes=(Route(PATH),),
     upstream_path=PATH,
     framings=("sse", "ndjson"),
     auth_headers=_auth_headers,

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from headrace.formats.base import IN_THE_BODY, Located
 from headrace.formats.json import Count, Positive, decode_object
 from headrace.model.content import Part, Text, ToolResult
 from headrace.model.errors import InvalidRequest
@@ -96,7 +97,7 @@ _LOST_UNDER = {
 }
 
 
-def read_request(body: bytes) -> Request:
+def read_request(body: bytes, located: Located = IN_THE_BODY) -> Request:
     """Raises InvalidRequest with the path of the bad field, in Anthropic's names."""
     payload = decode_object(body)
     fields = checked(payload, _Body, "")

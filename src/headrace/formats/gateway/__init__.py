@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.formats.base import Format
+from headrace.formats.base import Format, Route
 
 from .errors import VENDOR, read_error, write_error
 from .reader import GatewayReader
@@ -21,7 +21,7 @@ FORMAT = Format(
     vendor=VENDOR,
     media_type=MEDIA_TYPE,
     profile="headrace-gateway-1.0",
-    caller_path=PATH,
+    routes=(Route(PATH),),
     upstream_path=PATH,
     framings=("sse", "ndjson"),
     auth_headers=auth_headers,

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from headrace.formats.base import Target, WireRequest
+from headrace.formats.base import IN_THE_BODY, Located, Target, WireRequest
 from headrace.formats.json import decode_object, encode
 from headrace.formats.standard.extensions import WireExtensions
 from headrace.formats.standard.fields import bad, read_as
@@ -43,7 +43,7 @@ class _Body(Struct, kw_only=True):
     extensions: WireExtensions | None = None
 
 
-def read_request(body: bytes) -> Request:
+def read_request(body: bytes, located: Located = IN_THE_BODY) -> Request:
     """A caller's body. Raises InvalidRequest with the path of the field that is wrong."""
     origin = decode_object(body)
     _check_version(origin.get("version", UNSET))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.formats.base import Format
+from headrace.formats.base import Format, Route
 
 from .errors import VENDOR, read_error, write_error
 from .reader import ChatStreamReader
@@ -30,7 +30,7 @@ FORMAT = Format(
     vendor=VENDOR,
     media_type="application/json",
     profile="openai-chat",
-    caller_path="/v1/chat/completions",
+    routes=(Route("/v1/chat/completions"),),
     upstream_path=PATH,
     framings=("sse", "ndjson"),
     auth_headers=_auth_headers,

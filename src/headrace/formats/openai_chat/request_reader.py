@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from headrace.formats.base import IN_THE_BODY, Located
 from headrace.formats.json import Count, Positive, convert, decode_object
 from headrace.model.errors import InvalidRequest
 from headrace.model.request import (
@@ -99,9 +100,11 @@ class _Body(msgspec.Struct):
     extensions: dict[str, Any] | None = None
 
 
-def read_request(body: bytes) -> Request:
-    """Raises InvalidRequest with the path of the bad field."""
+def read_request(body: bytes, located: Located = IN_THE_BODY) -> Request:
+    """Raises InvalidRequest with the path of the bad field. A model in the path goes before one in the body."""
     origin = decode_object(body)
+    if located.model:
+        origin["model"] = located.model
     for field in ("model", "messages"):
         if origin.get(field) is None:
             raise InvalidRequest(f"The field `{field}` is missing", param=field)

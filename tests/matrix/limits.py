@@ -1,0 +1,60 @@
+"""Limit: one thing that a format has no way to carry; and the changes that limits of several formats are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.model.content import Part, Refusal, Text
+from headrace.model.response import Choice, Response
+
+
+@dataclass(frozen=True)
+class Limit:
+    what: str
+    """Row of the document."""
+    reason: str
+    """Cell of the document: what happens instead, and why."""
+    change: Callable[[Response], None]
+    """Makes of an answer, in place, what of it arrives."""
+    lost: str | None = None
+    """Regular expression for the name in `StreamWriter.lost`; None: nothing is lost, it is told in other words."""
+
+
+def each_choice(change: Callable[[Choice], None]) -> Callable[[Response], None]:
+    def change_all(response: Response) -> None:
+        for choice in response.choices:
+            change(choice)
+
+    return change_all
+
+
+def without(test: Callable[[Part], bool]) -> Callable[[Response], None]:
+    def change(choice: Choice) -> None:
+        choice.parts = [part for part in choice.parts if not test(part)]
+
+    return each_choice(change)
+
+
+def no_logprobs(response: Response) -> None:
+    for choice in response.choices:
+        for part in choice.parts:
+            if isinstance(part, Text | Refusal):
+                part.logprobs = None
+
+
+def no_stop_sequence(choice: Choice) -> None:
+    choice.stop_sequence = None
+
+
+def usage(**fields: object) -> Callable[[Response], None]:
+    def change(response: Response) -> None:
+        if response.usage is not None:
+            for name, value in fields.items():
+                setattr(response.usage, name, value)
+
+    return change
+
+
+def unchanged(response: Response) -> None:
+    """For limits that show elsewhere."""
