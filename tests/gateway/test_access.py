@@ -207,6 +207,7 @@ def test_the_requests_own_budget(
     seen = len(provider.requests)
     answer = ask(guarded, secret, caller=caller, budget={"max_cost_usd": 0.001}, max_tokens=1000)
     assert answer.status == 402
+    assert "1.013" in json.dumps(answer.json())
     assert len(provider.requests) == seen, "nobody was asked"
     answer = ask(guarded, secret, caller=caller, model="as-openai/long", budget={"max_tokens": 100})
     assert answer.status == 200

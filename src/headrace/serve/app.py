@@ -63,16 +63,20 @@ class Application:
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            generation = self._current
-            generation.requests += 1
+            generation = self.enter()
             try:
                 await generation.serve(scope, receive, send)
             finally:
-                generation.requests -= 1
+                generation.leave()
         elif scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         else:
             raise ValueError(f"connections of type {scope['type']!r} are not served")
+
+    def enter(self) -> _Generation:
+        """What serves a request that begins now; `leave` it when the request is over."""
+        self._current.requests += 1
+        return self._current
 
     async def reload(self, config: Config) -> None:
         """Serve the requests to come under `config`, with what the process knows already (its `State`).
@@ -140,7 +144,7 @@ class _Generation:
         self.runtime = Runtime(config, env=env, recorder=recorder)
         self.ticker = Ticker()
         self.requests = 0
-        self._inference = Inference(self.runtime, self.ticker)
+        self.inference = Inference(self.runtime, self.ticker)
         self._pages = pages(self.runtime, lambda: len(self.ticker.live))
 
     @property
@@ -148,12 +152,15 @@ class _Generation:
         """A stream may outlive its request for a moment, and a request is there before its stream."""
         return self.requests > 0 or bool(self.ticker.live)
 
+    def leave(self) -> None:
+        self.requests -= 1
+
     async def serve(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         places = PLACES.find(scope["path"], scope["query_string"].decode("latin-1"))
         if not places:
             await self._pages(dict(scope), receive, send)
         elif scope["method"] == "POST":
-            await self._inference(places[0], scope, receive, send)
+            await self.inference(places[0], scope, receive, send)
         else:
             refusal = method_not_allowed(scope["method"], scope["path"], "POST")
             await refusal(dict(scope), receive, send)

@@ -224,16 +224,17 @@ class StreamDriver:
         cork, corked = self._cork, False
         while True:
             commands = stream.commands()
-            if commands and cork is not None and not corked:
-                cork(True)
-                corked = True
-            for command in commands:
-                self._obey(command)
+            if commands:
+                if cork is not None and not corked:
+                    cork(True)
+                    corked = True
+                for command in commands:
+                    self._obey(command)
+                continue  # obeying one may bring others, and a head goes before all bytes
             data = stream.data_to_send()
-            if data:
-                self.write_body(data)
-            elif not commands:
+            if not data:
                 break
+            self.write_body(data)
         if corked and cork is not None:
             cork(False)
         if stream.dispatch_at != self._dispatch_at:

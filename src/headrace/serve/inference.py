@@ -11,7 +11,7 @@ import logging
 import os
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from headrace.formats.locate import Place
 from headrace.model.errors import ErrorCode, ErrorInfo, GatewayError, InvalidRequest
 from headrace.model.request import Request
 from headrace.serve.driver import Call, Message, Send, StreamDriver
+from headrace.serve.line import AsgiLine, Kept, Line
 from headrace.serve.meter import RequestMeter
 from headrace.serve.negotiation import Negotiated, negotiate, request_format
 from headrace.serve.plans import Planned
@@ -51,129 +52,151 @@ class CallerLeft(Exception):
 
 @dataclass(slots=True)
 class Arrived:
-    """A request that was read, and everything that came with it. `common`: headers of every answer to it."""
+    """A request from its head on, as far as it has been read. `common`: headers of every answer to it."""
 
-    scope: Mapping[str, Any]
-    send: Send
-    negotiated: Negotiated
-    request: Request
+    line: Line
+    path: str
+    place: Place
+    headers: Mapping[str, str]
     request_id: str
     trace: TraceContext
-    headers: Mapping[str, str]
     common: list[tuple[bytes, bytes]]
-    key: Key | None
-    direct: bool = True
-    """Whether the answer goes straight to the caller's connection."""
-
-
-class Kept:
-    """An ASGI `send` that keeps what it is given, and never waits for anybody."""
-
-    def __init__(self) -> None:
-        self.status = 0
-        self.headers: tuple[tuple[bytes, bytes], ...] = ()
-        self.body: list[bytes] = []
-        self.complete = asyncio.Event()
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status, self.headers = message["status"], tuple(message["headers"])
-        else:
-            self.body.append(message.get("body", b""))
-            if not message.get("more_body", False):
-                self.complete.set()
+    answer: Format
+    """Of errors, too: the path's own until Content-Type and Accept have been read."""
+    negotiated: Negotiated
+    key: Key | None = None
+    request: Request | None = None
 
 
 class Inference:
-    """Handles POST on the inference paths. One instance a process."""
+    """Handles POST on the inference paths. One instance a configuration.
+
+    `__call__` serves ASGI. A server with a Line of its own tells what comes, as it comes: `arrive` with the head, `hear`,
+    `read` with the body, `proceed`; what they raise goes to `refuse`.
+    """
 
     def __init__(self, runtime: Runtime, ticker: Ticker) -> None:
         self.runtime = runtime
         self.ticker = ticker
+        self.body_seconds = runtime.config.timeouts.request_body
+        """A request's body may take so long to arrive."""
 
     async def __call__(self, place: Place, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        headers = _headers(scope)
-        answer = place.format
-        request_id = _request_id(headers)
-        trace = _trace(headers)
-        common = [
-            (b"x-request-id", request_id.encode("latin-1")),
-            (b"request-id", request_id.encode("latin-1")),  # where Anthropic's SDKs look for it
-            (b"traceparent", trace.traceparent.encode("ascii")),
-        ]
-        request: Request | None = None
-        key: Key | None = None
+        arrived = self.arrive(place, scope["path"], scope["headers"], AsgiLine(send, scope.get("extensions")))
         try:
-            answer = request_format(answer.name, headers.get("content-type"))
-            negotiated = negotiate(answer, headers.get("accept"), place.route.framing)
-            answer = negotiated.answer
-            key = self.runtime.authenticate(headers)
-            body = await self._read_body(headers, receive)
-            request = negotiated.request.read_request(body, place.located)
-            arrived = Arrived(scope, send, negotiated, request, request_id, trace, headers, common, key)
-            repeat = repeatable(arrived)
-            if repeat is not None:
-                await self._answer_once(arrived, repeat, body, receive)
-                return
-            driver = await self._open(arrived)
+            self.hear(arrived)
+            self.read(arrived, body := await self._receive_body(receive))
         except CallerLeft:
             return
-        except GatewayError as error:
-            await send_error(send, answer, error.info, common)
-            if request is not None:
-                self._record_refusal(error.info, request, answer, request_id, trace, key)
-            return
         except Exception as error:
-            # A fault of ours. The message may hold the caller's text, so only its kind and place are logged.
-            where = "".join(traceback.format_tb(error.__traceback__))
-            logger.error("request %s failed: %s\n%s", request_id, type(error).__name__, where)
-            await send_error(send, answer, INTERNAL, common)
+            await self.refuse(arrived, error)
             return
-        await self._run(driver, receive)
+        driver = await self.proceed(arrived, body)
+        if driver is not None:
+            await self._run(driver, receive)
 
-    async def _read_body(self, headers: Mapping[str, str], receive: Receive) -> bytes:
-        limit = self.runtime.config.limits.body_bytes
+    def arrive(self, place: Place, path: str, headers: Iterable[tuple[bytes, bytes]], line: Line) -> Arrived:
+        """A request whose head has come (names in any case). Raises nothing."""
+        read = _headers(headers)
+        request_id = _request_id(read)
+        trace = _trace(read)
+        name = request_id.encode("latin-1")
+        common = [
+            (b"x-request-id", name),
+            (b"request-id", name),  # where Anthropic's SDKs look for it
+            (b"traceparent", trace.traceparent.encode("ascii")),
+        ]
+        negotiated = negotiate(place.format, None, place.route.framing)
+        return Arrived(line, path, place, read, request_id, trace, common, place.format, negotiated)
+
+    def hear(self, arrived: Arrived) -> None:
+        """Look at the head: what is asked for, who asks, how much comes. Raises GatewayError."""
+        headers = arrived.headers
+        arrived.answer = request_format(arrived.answer.name, headers.get("content-type"))
+        arrived.negotiated = negotiate(arrived.answer, headers.get("accept"), arrived.place.route.framing)
+        arrived.answer = arrived.negotiated.answer
+        arrived.key = self.runtime.authenticate(headers)
         announced = headers.get("content-length", "")
-        if announced.isdigit() and int(announced) > limit:
-            raise _too_large(limit)
+        if announced.isdigit():
+            self.check_size(int(announced))
+
+    def check_size(self, size: int) -> None:
+        """Of a body, as far as it has come. Raises GatewayError 413."""
+        limit = self.runtime.config.limits.body_bytes
+        if size > limit:
+            raise InvalidRequest(
+                f"The request body is larger than the limit of {limit} bytes (limits.body_bytes)",
+                status=413,
+                type="request_too_large",
+            )
+
+    def late(self) -> InvalidRequest:
+        """The error of a body that did not arrive in time."""
+        message = f"The request body did not arrive within {self.body_seconds:g} s"
+        return InvalidRequest(message, status=408, type="request_timeout")
+
+    def read(self, arrived: Arrived, body: bytes) -> None:
+        """Raises GatewayError for a body that is no request."""
+        arrived.request = arrived.negotiated.request.read_request(body, arrived.place.located)
+
+    def waits(self, arrived: Arrived) -> bool:
+        """Whether `proceed` has to wait for others, for which it needs a task."""
+        limited = arrived.key is not None and arrived.key.limited and self.runtime.state.remembers
+        return limited or repeatable(arrived) is not None
+
+    async def proceed(self, arrived: Arrived, body: bytes) -> StreamDriver | None:
+        """The driver to begin with; None where the request has its answer already."""
+        try:
+            repeat = repeatable(arrived)
+            if repeat is None:
+                return await self._open(arrived)
+            await self._answer_once(arrived, repeat, body)
+        except Exception as error:
+            await self.refuse(arrived, error)
+        return None
+
+    async def refuse(self, arrived: Arrived, error: Exception) -> None:
+        """Answer with this error, and record that a request was understood and not sent to anybody."""
+        if isinstance(error, GatewayError):
+            await send_error(arrived.line.send, arrived.answer, error.info, arrived.common)
+            if arrived.request is not None:
+                self._record_refusal(error.info, arrived.request, arrived)
+            return
+        # A fault of ours. The message may hold the caller's text, so only its kind and place are logged.
+        where = "".join(traceback.format_tb(error.__traceback__))
+        logger.error("request %s failed: %s\n%s", arrived.request_id, type(error).__name__, where)
+        await send_error(arrived.line.send, arrived.answer, INTERNAL, arrived.common)
+
+    async def _receive_body(self, receive: Receive) -> bytes:
         stepped = step(receive())
         if isinstance(stepped, Done):
             # A body that came along with its head, as most do, is here without waiting and without a timer.
-            body, more = self._piece(stepped.value, limit)
+            body, more = _piece(stepped.value)
+            self.check_size(len(body))
             if not more:
                 return body
             pieces, rest = [body], receive()
         else:
             pieces, rest = [], stepped
-        seconds = self.runtime.config.timeouts.request_body
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(self.body_seconds):
                 size = sum(map(len, pieces))
                 while True:
-                    piece, more = self._piece(await rest, limit - size)
+                    piece, more = _piece(await rest)
                     pieces.append(piece)
                     size += len(piece)
+                    self.check_size(size)
                     if not more:
                         return b"".join(pieces)
                     rest = receive()
         except TimeoutError:
-            raise InvalidRequest(
-                f"The request body did not arrive within {seconds:g} s", status=408, type="request_timeout"
-            ) from None
-
-    def _piece(self, message: Message, room: int) -> tuple[bytes, bool]:
-        """A piece of the body, and whether more follows."""
-        if message["type"] == "http.disconnect":
-            raise CallerLeft
-        piece = message.get("body", b"")
-        if len(piece) > room:
-            raise _too_large(self.runtime.config.limits.body_bytes)
-        return piece, message.get("more_body", False)
+            raise self.late() from None
 
     async def _open(self, arrived: Arrived) -> StreamDriver:
         """Plan, admit, and make the driver. Raises GatewayError."""
         runtime, state = self.runtime, self.runtime.state
-        request, answer, key = arrived.request, arrived.negotiated.answer, arrived.key
+        request, answer, key = arrived.request, arrived.answer, arrived.key
+        assert request is not None
         planned = runtime.planner.plan(request, answer, trace=arrived.trace, forwarded=arrived.headers)
         meter = RequestMeter(request, runtime.prices, runtime.endpoints, request.budget)
         headers = list(arrived.common)
@@ -211,7 +234,7 @@ class Inference:
                 outcome,
                 request_id=arrived.request_id,
                 trace=arrived.trace,
-                path=arrived.scope["path"],
+                path=arrived.path,
                 stream=request.stream,
                 lines=runtime.config.server.access_log,
             )
@@ -228,20 +251,19 @@ class Inference:
             ),
             usage_interval=planned.usage_interval,
         )
-        extensions = (arrived.scope.get("extensions") or {}) if arrived.direct else {}
+        line = arrived.line
         return StreamDriver(
             engine.Stream(
                 caller=caller, plan=planned.plan, limits=runtime.limits, timeouts=runtime.timeouts, meter=meter
             ),
             call,
-            arrived.send,
+            line.send,
             clock=self.ticker,
             headers=headers,
             settled=settled,
-            abort=extensions.get("headrace.abort") or _current_task().cancel,
-            # Taken out of the scope, which they refer to: no cycle shall wait for the collector.
-            write=extensions.pop("headrace.write", None),
-            cork=extensions.pop("headrace.cork", None),
+            abort=line.abort,
+            write=line.write,
+            cork=line.cork,
         )
 
     async def _admit(self, key: Key, meter: RequestMeter, planned: Planned, arrived: Arrived) -> Grant:
@@ -251,44 +273,42 @@ class Inference:
         if isinstance(admitted, Refusal):
             arrived.common.extend(
                 (name, value)
-                for name, value in admitted.headers(arrived.negotiated.answer.name)
+                for name, value in admitted.headers(arrived.answer.name)
                 if name != b"retry-after"  # the error says it
             )
             raise admitted.error
         meter.limit_cost(admitted.cost_left)
         return admitted
 
-    def _record_refusal(
-        self, info: ErrorInfo, request: Request, answer: Format, request_id: str, trace: TraceContext, key: Key | None
-    ) -> None:
-        """A request that was understood and not sent to anybody has a record, too."""
+    def _record_refusal(self, info: ErrorInfo, request: Request, arrived: Arrived) -> None:
         if self.runtime.state.recorder is None:
             return
-        outcome = engine.Outcome("failed", "", "", error=info, status=answer.error_status(info))
+        outcome = engine.Outcome("failed", "", "", error=info, status=arrived.answer.error_status(info))
         self.runtime.state.record(
             usage_record(
                 outcome,
                 request,
-                request_id=request_id,
-                trace=trace,
+                request_id=arrived.request_id,
+                trace=arrived.trace,
                 route=None,
-                format=answer.name,
+                format=arrived.answer.name,
                 price_source=None,
-                key=owner(key),
+                key=owner(arrived.key),
             )
         )
 
-    async def _answer_once(self, arrived: Arrived, repeat: str, body: bytes, receive: Receive) -> None:
+    async def _answer_once(self, arrived: Arrived, repeat: str, body: bytes) -> None:
         """Answer a request that may be a repeat (`Idempotency-Key`): it is carried out once, and goes on to its end even
         where its caller leaves, who may be about to ask again."""
         store = self.runtime.state.idempotency
         scope = arrived.key.id if arrived.key is not None else ""
         accept = arrived.headers.get("accept", "")
-        begun = await store.begin(scope, repeat, fingerprint(f"{arrived.scope['path']} {accept}", body))
+        line = arrived.line
+        begun = await store.begin(scope, repeat, fingerprint(f"{arrived.path} {accept}", body))
         if isinstance(begun, Replay):
             headers = [*begun.headers, (b"idempotent-replayed", b"true")]
-            await arrived.send({"type": "http.response.start", "status": begun.status, "headers": headers})
-            await arrived.send({"type": "http.response.body", "body": begun.body, "more_body": False})
+            await line.send({"type": "http.response.start", "status": begun.status, "headers": headers})
+            await line.send({"type": "http.response.body", "body": begun.body, "more_body": False})
             return
         if isinstance(begun, Busy):
             raise GatewayError(
@@ -300,19 +320,20 @@ class Inference:
                     retry_after=begun.retry_after,
                 )
             )
-        send, kept = arrived.send, Kept()
-        arrived.send = kept.send
-        arrived.direct = False
+        kept = Kept(line.abort)
+        arrived.line = kept
         try:
             (await self._open(arrived)).begin()
             await kept.complete.wait()
         except BaseException:
             await store.abandon(begun.token)
             raise
+        finally:
+            arrived.line = line
         body = b"".join(kept.body)
         await store.finish(begun.token, kept.status, kept.headers, body)
-        await send({"type": "http.response.start", "status": kept.status, "headers": [*kept.headers]})
-        await send({"type": "http.response.body", "body": body, "more_body": False})
+        await line.send({"type": "http.response.start", "status": kept.status, "headers": [*kept.headers]})
+        await line.send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def _run(self, driver: StreamDriver, receive: Receive) -> None:
         """Start the stream and wait until it is answered or its caller has gone: `receive` tells of both."""
@@ -329,9 +350,10 @@ class Inference:
 
 def repeatable(arrived: Arrived) -> str | None:
     """The request's idempotency key, where it has one that is kept: streams are never answered from a store."""
-    if arrived.request.stream:
+    request = arrived.request
+    if request is None or request.stream:
         return None
-    given = arrived.headers.get(HEADER) or arrived.request.metadata.get("idempotency_key")
+    given = arrived.headers.get(HEADER) or request.metadata.get("idempotency_key")
     return given if isinstance(given, str) and given else None
 
 
@@ -364,13 +386,20 @@ async def send_error(send: Send, answer: Format, info: ErrorInfo, headers: list[
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-def _headers(scope: Mapping[str, Any]) -> dict[str, str]:
+def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Lower-case names; repeated headers joined with commas (RFC 9110, 5.2)."""
     headers: dict[str, str] = {}
-    for raw_name, raw_value in scope["headers"]:
+    for raw_name, raw_value in raw:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return headers
+
+
+def _piece(message: Message) -> tuple[bytes, bool]:
+    """A piece of the body, and whether more follows."""
+    if message["type"] == "http.disconnect":
+        raise CallerLeft
+    return message.get("body", b""), message.get("more_body", False)
 
 
 def _request_id(headers: Mapping[str, str]) -> str:
@@ -383,18 +412,3 @@ def _request_id(headers: Mapping[str, str]) -> str:
 
 def _trace(headers: Mapping[str, str]) -> TraceContext:
     return TraceContext.parse(headers.get("traceparent", ""), headers.get("tracestate", "")) or TraceContext.new()
-
-
-def _current_task() -> asyncio.Task[Any]:
-    """This request's task: ending it is how ASGI servers without our extension are told to drop a connection."""
-    task = asyncio.current_task()
-    assert task is not None
-    return task
-
-
-def _too_large(limit: int) -> InvalidRequest:
-    return InvalidRequest(
-        f"The request body is larger than the limit of {limit} bytes (limits.body_bytes)",
-        status=413,
-        type="request_too_large",
-    )

@@ -1,22 +1,23 @@
-"""uvicorn's HTTP/1.1 protocol with bounds on the request's head, JSON refusals, and a way to cut a connection.
+"""uvicorn's HTTP/1.1 protocol with bounds on the request's head, JSON refusals, and a short way for inference requests.
 
 uvicorn leaves the size and the duration of a request's head unbounded, answers broken HTTP in plain text, and ASGI has
-no word for "drop this caller now". All three are added around the public callbacks of its httptools protocol. Three
-extensions in the scope offer more than ASGI: `headrace.abort` drops the connection, `headrace.write` writes one piece
-of a streaming body with less ado than `send`, which stays the way for everything else, and `headrace.cork` makes one
-packet of what is written between `cork(True)` and `cork(False)`.
+no word for "drop this caller now" (here an extension in the scope, `headrace.abort`). All three are added around the
+public callbacks of its httptools protocol. Inference requests do not go through ASGI at all but through an `Exchange`,
+unless they are pipelined behind another request of their connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
+from urllib.parse import unquote
 
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from headrace.serve.exchange import Exchange, Service
+from headrace.serve.negotiation import PLACES
 
 _REFUSALS = {
     # status: (reason phrase, type, message)
@@ -30,20 +31,31 @@ _REFUSALS = {
 }
 
 
-class GatewayProtocol(HttpToolsProtocol):
-    """One caller's connection. Bounds are class attributes, set by `bounded`."""
+class Services(Protocol):
+    def enter(self) -> Service:
+        """What serves a request that begins now."""
 
-    head_bytes: ClassVar[int] = 64 * 1024
-    head_seconds: ClassVar[float] = 10.0
+
+class GatewayProtocol(HttpToolsProtocol):
+    """One caller's connection. What all connections share are class attributes, set by `serving`."""
+
+    head_bytes: ClassVar[int]
+    head_seconds: ClassVar[float]
+    services: ClassVar[Services]
 
     _awaiting_head = True
     _head_size = 0
     _head_timer: asyncio.TimerHandle | None = None
+    _exchange: Exchange | None = None
+    """The latest; it may be over."""
+    _receiving: Exchange | None = None
+    """That which the message being parsed belongs to; None: ASGI's way."""
 
     @classmethod
-    def bounded(cls, *, head_bytes: int, head_seconds: float) -> type[GatewayProtocol]:
-        """A protocol class with these bounds."""
-        return type("BoundedProtocol", (cls,), {"head_bytes": head_bytes, "head_seconds": head_seconds})
+    def serving(cls, services: Services, *, head_bytes: int, head_seconds: float) -> type[GatewayProtocol]:
+        """A protocol class for these services, with these bounds."""
+        shared = {"services": services, "head_bytes": head_bytes, "head_seconds": head_seconds}
+        return type("ServingProtocol", (cls,), shared)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -55,6 +67,9 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        if self._exchange is not None:
+            self._exchange.caller_gone()
+            self._exchange = self._receiving = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -65,22 +80,23 @@ class GatewayProtocol(HttpToolsProtocol):
             self._arm()  # a head that came in one piece, as most do, needs no timer
             if self._head_size > self.head_bytes:
                 self._refuse(431)
+        elif self._receiving is not None and self._receiving.reading:
+            self._receiving.wait_for_body()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._extensions: dict[str, Any] = {"headrace.abort": self.transport.abort}
-        self.scope["extensions"] = self._extensions
+        extensions: dict[str, Any] = {"headrace.abort": self.transport.abort}
+        self.scope["extensions"] = extensions
 
     def on_headers_complete(self) -> None:
         received, self._head_size = self._head_size, 0
+        self._receiving = None
         self._awaiting_head = False
         self._disarm()
         # What came so far holds the head; only where it is too much, it matters how much of it is body.
         if received <= self.head_bytes or self._size_of_head() <= self.head_bytes:
-            super().on_headers_complete()
-            self.cycle.transport = corked = _Corked(self.transport, self._descriptor)  # type: ignore[assignment]  # all of it that is used
-            self._extensions["headrace.write"] = partial(_write_chunk, self.cycle, corked, self.flow)
-            self._extensions["headrace.cork"] = corked.cork
+            if not self._begin_exchange():
+                super().on_headers_complete()
             return
         app, self.app = self.app, _refuse_head
         try:
@@ -88,12 +104,44 @@ class GatewayProtocol(HttpToolsProtocol):
         finally:
             self.app = app
 
+    def _begin_exchange(self) -> bool:
+        """Whether this is an inference request that nothing stands before; it has begun, then."""
+        before, parser = self.cycle, self.parser
+        if parser.get_method() != b"POST" or not (before is None or before.response_complete):
+            return False
+        path, query = _split(self.url)
+        places = PLACES.find(path, query)
+        if not places:
+            return False
+        self._exchange = self._receiving = exchange = Exchange(
+            self,
+            self.services.enter(),
+            places[0],
+            path,
+            self.headers,
+            keep_alive=parser.should_keep_alive(),
+            old=parser.get_http_version() == "1.0",
+            descriptor=self._descriptor,
+        )
+        self.cycle = exchange  # type: ignore[assignment]  # with all of a cycle that is looked at
+        exchange.head_received(expects_continue=self.expect_100_continue)
+        return True
+
+    def on_body(self, body: bytes) -> None:
+        if self._receiving is not None:
+            self._receiving.body_received(body)
+        else:
+            super().on_body(body)
+
     def _size_of_head(self) -> int:
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
     def on_message_complete(self) -> None:
-        super().on_message_complete()
         self._awaiting_head = True
+        if self._receiving is not None:
+            self._receiving.body_complete()
+        else:
+            super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(400)
@@ -129,61 +177,13 @@ class GatewayProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-class _Corked:
-    """A transport, as far as an answer uses one, that can gather what is written: head, first piece and last chunk of a
-    short answer then leave in one packet, with one system call."""
-
-    __slots__ = ("descriptor", "gathered", "is_closing", "transport", "waiting")
-
-    def __init__(self, transport: asyncio.Transport, descriptor: int) -> None:
-        self.transport = transport
-        self.descriptor = descriptor
-        """Of the socket; -1 where it must not be written to but through the transport (TLS)."""
-        self.gathered: list[bytes] | None = None
-        self.is_closing = transport.is_closing
-        self.waiting = transport.get_write_buffer_size
-
-    def write(self, data: bytes) -> None:
-        if self.gathered is None:
-            self.transport.write(data)
-        else:
-            self.gathered.append(data)
-
-    def cork(self, on: bool) -> None:
-        """Gather from now on, or write what has gathered."""
-        if on:
-            if self.gathered is None:
-                self.gathered = []
-        elif self.gathered is not None:
-            pieces, self.gathered = self.gathered, None
-            if pieces and not self.is_closing():
-                self.transport.write(b"".join(pieces))
-
-    def close(self) -> None:
-        self.cork(False)
-        self.transport.close()
-
-
-def _write_chunk(cycle: RequestResponseCycle, corked: _Corked, flow: FlowControl, data: bytes) -> bool:
-    """Write a piece of a streaming body as ASGI's `send` would, without its coroutine and its message.
-
-    False, and nothing done, where only `send` knows what to do: before the head, while the caller's buffer is full,
-    after the end, and for bodies that are not chunked. Where nothing waits in the transport, the piece goes straight to
-    the socket; whatever the socket does not take, and all its errors, are the transport's business.
-    """
-    if flow.write_paused or cycle.disconnected or cycle.response_complete or not cycle.chunked_encoding:
-        return False
-    chunk = b"%x\r\n%b\r\n" % (len(data), data)
-    if corked.descriptor >= 0 and corked.gathered is None and not corked.waiting() and not corked.is_closing():
-        try:
-            sent = os.write(corked.descriptor, chunk)
-        except OSError:
-            sent = 0
-        if sent == len(chunk):
-            return True
-        chunk = chunk[sent:]
-    corked.write(chunk)
-    return True
+def _split(url: bytes) -> tuple[str, str]:
+    """Path, percent-decoded, and query, which is not."""
+    if url[:1] == b"/" and b"?" not in url and b"%" not in url and b"#" not in url:
+        return url.decode("latin-1"), ""
+    parsed = httptools.parse_url(url)
+    path = (parsed.path or b"/").decode("latin-1")
+    return unquote(path), (parsed.query or b"").decode("latin-1")
 
 
 def _refusal_body(status: int) -> bytes:

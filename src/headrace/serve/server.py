@@ -178,7 +178,9 @@ def make_server(
 ) -> GatewayServer:
     """A server for this configuration; run it with `sockets=[bind(...)]`. Raises what Runtime raises."""
     application = Application(config, env=env, recorder=recorder)
-    protocol = GatewayProtocol.bounded(head_bytes=config.limits.head_bytes, head_seconds=config.timeouts.request_head)
+    protocol = GatewayProtocol.serving(
+        application, head_bytes=config.limits.head_bytes, head_seconds=config.timeouts.request_head
+    )
     settings = uvicorn.Config(
         application,
         http=protocol,

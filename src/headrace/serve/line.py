@@ -1,0 +1,65 @@
+"""The caller's side of one request: what an answer needs of the connection that it goes out on, whatever transport it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+from headrace.serve.driver import Message, Send
+
+
+class Line(Protocol):
+    """Where one answer goes."""
+
+    def send(self, message: Message, /) -> Awaitable[None]:
+        """As ASGI has it: one `http.response.start`, then `http.response.body` until one has no `more_body`."""
+
+    @property
+    def abort(self) -> Callable[[], object]:
+        """Cut the connection at once."""
+
+    @property
+    def write(self) -> Callable[[bytes], bool] | None:
+        """Take a piece of the body that has begun, without ado; False: only `send` can, nothing was taken."""
+
+    @property
+    def cork(self) -> Callable[[bool], None] | None:
+        """Gather what is written between True and False into one packet."""
+
+
+class AsgiLine:
+    """What plain ASGI offers. Ending a request's task is how servers without our extension drop a connection."""
+
+    __slots__ = ("abort", "send")
+
+    write = None
+    cork = None
+
+    def __init__(self, send: Send, extensions: Mapping[str, Any] | None = None) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.send = send
+        self.abort: Callable[[], object] = (extensions or {}).get("headrace.abort") or task.cancel
+
+
+class Kept:
+    """A Line that keeps what it is given, and never waits for anybody."""
+
+    write = None
+    cork = None
+
+    def __init__(self, abort: Callable[[], object]) -> None:
+        self.abort = abort
+        self.status = 0
+        self.headers: tuple[tuple[bytes, bytes], ...] = ()
+        self.body: list[bytes] = []
+        self.complete = asyncio.Event()
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status, self.headers = message["status"], tuple(message["headers"])
+        else:
+            self.body.append(message.get("body", b""))
+            if not message.get("more_body", False):
+                self.complete.set()
