@@ -327,6 +327,12 @@ KINDS: dict[str, Kind] = {
     "candidate": Kind("provider/model", read=_candidate, also=("shorthand",)),
     "text": Kind("string", pattern=r".+", rule="may not be empty"),
     "host": Kind("host name or address", pattern=r"[^\s/\[\]]+", rule="is not a host name or an IP address"),
+    "origin": Kind(
+        "origin of web pages",
+        pattern=r"\*|[a-z][a-z0-9+.-]*://[^\s/]+",
+        rule="is not an origin",
+        hint="scheme, host and port, without a path: https://app.example.com",
+    ),
     "word": Kind("string", pattern=_NAME, rule=_NAME_RULE),
     "provider_name": Kind("string", pattern=_NAME, rule=_NAME_RULE),
     "model": Kind("string", pattern=r"\S(?:.*\S)?", rule="may not be empty or start or end with a space"),

@@ -13,7 +13,7 @@ from headrace.engine.codecs import JSON, caller_encoder, caller_media_type, call
 from headrace.engine.commands import SendHead
 from headrace.engine.settings import Caller, Upstream
 from headrace.formats.base import StreamWriter, WriterOptions
-from headrace.framing import Encoder
+from headrace.framing import Encoder, Frame
 from headrace.model.errors import ErrorInfo
 from headrace.model.events import Event
 
@@ -137,7 +137,8 @@ class Answer:
     def break_down(self, now: float) -> SendHead:
         """Answer without the caller's format, which has failed."""
         self.discard()
-        self._add(_LAST_RESORT, now)
+        own = self.caller.encoder
+        self._add(_LAST_RESORT if own is None else own().encode([Frame(_LAST_RESORT)]), now)
         return self._head(500, JSON)
 
     def hand_out(self) -> bytes:

@@ -78,6 +78,8 @@ def caller_writer(caller: Caller, options: WriterOptions) -> StreamWriter:
 
 def caller_encoder(caller: Caller) -> Encoder:
     """Encoder of the caller's answer."""
+    if caller.encoder is not None:
+        return _JSONOnly(caller.encoder())
     return _encoder(caller.framing) if caller.stream else WholeEncoder()
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from headrace.formats.base import Format, ReaderOptions, WriterOptions
+from headrace.framing import Encoder
 
 if TYPE_CHECKING:
     from headrace.engine.plan import Circuit
@@ -77,3 +79,6 @@ class Caller(msgspec.Struct, frozen=True):
     """Of an answer that nobody has given yet; who answers fills in its own (see `Answer.speaks_for`)."""
     usage_interval: float | None = None
     """Seconds between interim usage events of a stream; None: none."""
+    encoder: Callable[[], Encoder] | None = None
+    """Of a stream whose transport frames it in a way of its own, and has no status to tell of a failure: everything that
+    a caller learns is an event. None: the framing's."""

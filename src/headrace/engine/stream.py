@@ -616,9 +616,11 @@ class Stream:
         self._failure = info
         answer = self._answer
         if answer.status is None:
-            self._commands.append(answer.refuse(info, self._now))
-            self._end()
-            return
+            if answer.caller.encoder is None:
+                self._commands.append(answer.refuse(info, self._now))
+                self._end()
+                return
+            self._commands.append(answer.open())
         words = self._books.last_words() if self._committed is not None else []
         answer.write([*words, ev.Error(info)], self._now)
         self._end()

@@ -19,9 +19,12 @@ from typing import Any, Protocol
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
+from headrace.formats import Format
 from headrace.formats.locate import Place
+from headrace.model.errors import ErrorInfo
 from headrace.serve.driver import Message, StreamDriver
 from headrace.serve.inference import Arrived, Inference
+from headrace.serve.line import Headers, send_error
 from headrace.serve.stepping import Done, step
 
 logger = logging.getLogger("headrace.serve")
@@ -41,6 +44,13 @@ class Service(Protocol):
 
     def leave(self) -> None:
         """This request is over."""
+
+
+class Services(Protocol):
+    """Whatever configuration is in force."""
+
+    def enter(self) -> Service:
+        """What serves a request that begins now."""
 
 
 class Connection(Protocol):
@@ -89,6 +99,7 @@ class Exchange:
     )
 
     message_event = _Nobody()
+    encoder = None
 
     def __init__(
         self,
@@ -234,6 +245,9 @@ class Exchange:
 
     def abort(self) -> None:
         self._transport.abort()
+
+    def refuse(self, answer: Format, info: ErrorInfo, headers: Headers) -> Awaitable[None]:
+        return send_error(self.send, answer, info, headers)
 
     async def send(self, message: Message) -> None:
         if self._flow.write_paused and not self.disconnected:

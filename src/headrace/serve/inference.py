@@ -158,14 +158,14 @@ class Inference:
     async def refuse(self, arrived: Arrived, error: Exception) -> None:
         """Answer with this error, and record that a request was understood and not sent to anybody."""
         if isinstance(error, GatewayError):
-            await send_error(arrived.line.send, arrived.answer, error.info, arrived.common)
+            await arrived.line.refuse(arrived.answer, error.info, arrived.common)
             if arrived.request is not None:
                 self._record_refusal(error.info, arrived.request, arrived)
             return
         # A fault of ours. The message may hold the caller's text, so only its kind and place are logged.
         where = "".join(traceback.format_tb(error.__traceback__))
         logger.error("request %s failed: %s\n%s", arrived.request_id, type(error).__name__, where)
-        await send_error(arrived.line.send, arrived.answer, INTERNAL, arrived.common)
+        await arrived.line.refuse(arrived.answer, INTERNAL, arrived.common)
 
     async def _receive_body(self, receive: Receive) -> bytes:
         stepped = step(receive())
@@ -195,7 +195,7 @@ class Inference:
     async def _open(self, arrived: Arrived) -> StreamDriver:
         """Plan, admit, and make the driver. Raises GatewayError."""
         runtime, state = self.runtime, self.runtime.state
-        request, answer, key = arrived.request, arrived.answer, arrived.key
+        request, answer, key, line = arrived.request, arrived.answer, arrived.key, arrived.line
         assert request is not None
         planned = runtime.planner.plan(request, answer, trace=arrived.trace, forwarded=arrived.headers)
         meter = RequestMeter(request, runtime.prices, runtime.endpoints, request.budget)
@@ -250,8 +250,8 @@ class Inference:
                 model=request.model,
             ),
             usage_interval=planned.usage_interval,
+            encoder=line.encoder,
         )
-        line = arrived.line
         return StreamDriver(
             engine.Stream(
                 caller=caller, plan=planned.plan, limits=runtime.limits, timeouts=runtime.timeouts, meter=meter
@@ -362,28 +362,6 @@ INTERNAL = ErrorInfo(
     type="internal_error",
     message="The gateway failed on this request. Its log holds the details under the x-request-id of this answer",
 )
-
-
-async def send_error(send: Send, answer: Format, info: ErrorInfo, headers: list[tuple[bytes, bytes]]) -> None:
-    """A whole error answer in the caller's format."""
-    body = answer.write_error(info)
-    status = answer.error_status(info)
-    extra = [] if info.retry_after is None else [(b"retry-after", b"%d" % max(1, round(info.retry_after)))]
-    if status == 401:
-        extra.append((b"www-authenticate", b"Bearer"))
-    await send(
-        {
-            "type": "http.response.start",
-            "status": status,
-            "headers": [
-                (b"content-type", b"application/json"),
-                (b"content-length", b"%d" % len(body)),
-                *extra,
-                *headers,
-            ],
-        }
-    )
-    await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -6,7 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
+from headrace.formats import Format
+from headrace.framing import Encoder
+from headrace.model.errors import ErrorInfo
 from headrace.serve.driver import Message, Send
+
+Headers = list[tuple[bytes, bytes]]
 
 
 class Line(Protocol):
@@ -14,6 +19,13 @@ class Line(Protocol):
 
     def send(self, message: Message, /) -> Awaitable[None]:
         """As ASGI has it: one `http.response.start`, then `http.response.body` until one has no `more_body`."""
+
+    def refuse(self, answer: Format, info: ErrorInfo, headers: Headers, /) -> Awaitable[None]:
+        """Answer with nothing but an error, in this format."""
+
+    @property
+    def encoder(self) -> Callable[[], Encoder] | None:
+        """What frames the events of a stream, where that is the transport's own business (see `engine.Caller`)."""
 
     @property
     def abort(self) -> Callable[[], object]:
@@ -35,6 +47,7 @@ class AsgiLine:
 
     write = None
     cork = None
+    encoder = None
 
     def __init__(self, send: Send, extensions: Mapping[str, Any] | None = None) -> None:
         task = asyncio.current_task()
@@ -42,12 +55,16 @@ class AsgiLine:
         self.send = send
         self.abort: Callable[[], object] = (extensions or {}).get("headrace.abort") or task.cancel
 
+    def refuse(self, answer: Format, info: ErrorInfo, headers: Headers) -> Awaitable[None]:
+        return send_error(self.send, answer, info, headers)
+
 
 class Kept:
     """A Line that keeps what it is given, and never waits for anybody."""
 
     write = None
     cork = None
+    encoder = None
 
     def __init__(self, abort: Callable[[], object]) -> None:
         self.abort = abort
@@ -63,3 +80,28 @@ class Kept:
             self.body.append(message.get("body", b""))
             if not message.get("more_body", False):
                 self.complete.set()
+
+    def refuse(self, answer: Format, info: ErrorInfo, headers: Headers) -> Awaitable[None]:
+        return send_error(self.send, answer, info, headers)
+
+
+async def send_error(send: Send, answer: Format, info: ErrorInfo, headers: Headers) -> None:
+    """A whole error answer in the caller's format."""
+    body = answer.write_error(info)
+    status = answer.error_status(info)
+    extra = [] if info.retry_after is None else [(b"retry-after", b"%d" % max(1, round(info.retry_after)))]
+    if status == 401:
+        extra.append((b"www-authenticate", b"Bearer"))
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [
+                (b"content-type", b"application/json"),
+                (b"content-length", b"%d" % len(body)),
+                *extra,
+                *headers,
+            ],
+        }
+    )
+    await send({"type": "http.response.body", "body": body, "more_body": False})

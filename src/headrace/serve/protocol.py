@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 from urllib.parse import unquote
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from headrace.serve.exchange import Exchange, Service
+from headrace.serve.exchange import Exchange, Services
 from headrace.serve.negotiation import PLACES
 
 _REFUSALS = {
@@ -31,9 +31,8 @@ _REFUSALS = {
 }
 
 
-class Services(Protocol):
-    def enter(self) -> Service:
-        """What serves a request that begins now."""
+MAX_PIPELINED = 8
+"""Requests that may wait behind another of their connection before nothing more is read from it."""
 
 
 class GatewayProtocol(HttpToolsProtocol):
@@ -97,6 +96,8 @@ class GatewayProtocol(HttpToolsProtocol):
         if received <= self.head_bytes or self._size_of_head() <= self.head_bytes:
             if not self._begin_exchange():
                 super().on_headers_complete()
+                if len(self.pipeline) <= MAX_PIPELINED:
+                    self.flow.resume_reading()  # uvicorn stops at the first that has to wait, and misses the caller's leaving
             return
         app, self.app = self.app, _refuse_head
         try:
@@ -109,6 +110,8 @@ class GatewayProtocol(HttpToolsProtocol):
         before, parser = self.cycle, self.parser
         if parser.get_method() != b"POST" or not (before is None or before.response_complete):
             return False
+        if parser.should_upgrade() and self._should_upgrade():
+            return False  # a WebSocket's handshake, though a wrong one
         path, query = _split(self.url)
         places = PLACES.find(path, query)
         if not places:

@@ -24,6 +24,7 @@ from headrace.serve.app import Application
 from headrace.serve.bookkeeping import open_recorder
 from headrace.serve.protocol import GatewayProtocol
 from headrace.serve.reload import UNUSABLE, Source, watch
+from headrace.serve.websocket import WebSocketConnection
 
 logger = logging.getLogger("headrace.serve")
 
@@ -90,6 +91,11 @@ class GatewayServer(uvicorn.Server):
         """Take what concerns connections, not requests, from `config`."""
         self._protocol.head_bytes = config.limits.head_bytes
         self._protocol.head_seconds = config.timeouts.request_head
+        websocket = self.config.ws
+        assert isinstance(websocket, type)
+        assert issubclass(websocket, WebSocketConnection)
+        websocket.max_message = config.limits.body_bytes
+        websocket.origins = tuple(config.server.allowed_origins)
         self.config.timeout_graceful_shutdown = config.server.shutdown_grace  # type: ignore[assignment]  # only we use it
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -184,7 +190,9 @@ def make_server(
     settings = uvicorn.Config(
         application,
         http=protocol,
-        ws="none",
+        ws=WebSocketConnection.serving(
+            application, max_message=config.limits.body_bytes, origins=tuple(config.server.allowed_origins)
+        ),
         loop="uvloop",
         lifespan="on",
         log_config=None,
