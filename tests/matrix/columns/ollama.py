@@ -268,7 +268,10 @@ def _no_tools(request: Request, lost: set[str]) -> None:
 
 def _one_prompt(request: Request, lost: set[str]) -> None:
     """What the model is told, worked out here anew."""
-    system, turns, images, names = [], [], [], {}
+    system: list[str] = []
+    turns: list[str] = []
+    images: list[Media] = []
+    names: dict[str, str] = {}
     for number, message in enumerate(request.messages):
         pieces = []
         for position, part in enumerate(message.parts):
