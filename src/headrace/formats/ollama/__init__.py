@@ -47,4 +47,5 @@ FORMAT = Format(
     read_error=read_error,
     write_error=write_error,
     quirks=QUIRKS,
+    signs_of_life=False,  # official clients take a blank line for broken JSON
 )

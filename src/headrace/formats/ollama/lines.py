@@ -100,6 +100,18 @@ def arguments_of(call: Call) -> str:
     return text
 
 
+_LINE_ENDS = tuple((mark.encode(), b"\\u%04x" % ord(mark)) for mark in ("\x85", "\u2028", "\u2029"))
+
+
+def on_one_line(data: bytes) -> bytes:
+    """JSON without the characters that official clients take for the end of a line, as escapes. They can stand in strings
+    alone, so the bytes may be replaced."""
+    for mark, escape in _LINE_ENDS:
+        if mark in data:
+            data = data.replace(mark, escape)
+    return data
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """How a line's content is written. `text` and `thinking` stand before a delta's JSON literal, `tail` after it."""

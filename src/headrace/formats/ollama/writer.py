@@ -2,6 +2,7 @@
 
 The rule: a line for each delta, with the same model and time on all of them; tool calls whole, in the order in which they
 began, since the format has no pieces of them; one last line with `done`, and on it every count and duration as a number.
+Official clients split lines at every character that Unicode calls a line end, so those are escaped.
 A stream that fails ends with a line `{"error": ...}` and no `done`. What the format has no word for is named in `lost`.
 """
 
@@ -20,7 +21,7 @@ from headrace.model.usage import Usage
 
 from .arguments import json_object
 from .errors import write_error
-from .lines import Dialect
+from .lines import Dialect, on_one_line
 from .words import VENDOR, write_counts, write_stop, write_time
 
 
@@ -88,7 +89,7 @@ class OllamaStreamWriter:
     def _on_start(self, event: ev.Start, frames: list[Frame]) -> None:
         self._usage = event.usage
         model, created = event.model or self._options.model, event.created or self._options.created
-        self._head = encode({"model": model, "created_at": write_time(created)})[:-1] + b","
+        self._head = on_one_line(encode({"model": model, "created_at": write_time(created)}))[:-1] + b","
         self._text = self._head + self._dialect.text
         self._thinking = self._head + self._dialect.thinking
 
@@ -110,11 +111,11 @@ class OllamaStreamWriter:
         if event.logprobs:
             self._line(self._dialect.content(event.text), frames, logprobs=event.logprobs)
         elif event.text:
-            frames.append(Frame(self._text + encode(event.text) + self._dialect.tail))
+            frames.append(Frame(self._text + on_one_line(encode(event.text)) + self._dialect.tail))
 
     def _on_reasoning(self, event: ev.ReasoningDelta, frames: list[Frame]) -> None:
         if event.text and self._blocks[event.block].kept:
-            frames.append(Frame(self._thinking + encode(event.text) + self._dialect.tail))
+            frames.append(Frame(self._thinking + on_one_line(encode(event.text)) + self._dialect.tail))
 
     def _on_signature(self, event: ev.SignatureDelta, frames: list[Frame]) -> None:
         if event.signature and self._blocks[event.block].kept:
@@ -196,7 +197,7 @@ class OllamaStreamWriter:
         for number, call in self._calls.items():  # whole ones that had to wait for one that will not come
             if call is not None:
                 self._send_call(number, call, frames)
-        frames.append(Frame(write_error(event.error)))
+        frames.append(Frame(on_one_line(write_error(event.error))))
 
     def _on_end(self, event: ev.End, frames: list[Frame]) -> None:
         finish = self._finish
@@ -216,7 +217,7 @@ class OllamaStreamWriter:
         )
 
     def _line(self, content: dict[str, Any], frames: list[Frame], **fields: Any) -> None:
-        frames.append(Frame(self._head + encode({**content, "done": False, **fields})[1:]))
+        frames.append(Frame(self._head + on_one_line(encode({**content, "done": False, **fields})[1:])))
 
 
 def own_fields(extensions: dict[str, Any] | None) -> dict[str, Any]:
