@@ -65,7 +65,7 @@ def test_the_tables_are_current() -> None:
 def test_the_example_works(example: Path) -> None:
     result = load(example, ENV)
     assert result.warnings == ()
-    assert set(result.providers) == {"openai", "anthropic", "local", "replay"}
+    assert set(result.providers) == {"openai", "anthropic", "local", "gpu-box", "replay"}
     catalogue = Catalogue(result)
     assert resolved(catalogue, "gpt-5") == ("openai", "gpt-5", None)
     assert resolved(catalogue, result.default_route or "") == ("local", "llama-3.3-70b", "fast")

@@ -26,8 +26,8 @@ def is_valid(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> bool:
     assert schema.keys() <= _KNOWN, schema.keys() - _KNOWN
     if "$ref" in schema:
         return is_valid(value, root["$defs"][schema["$ref"].removeprefix("#/$defs/")], root)
-    if "anyOf" in schema:
-        return any(is_valid(value, branch, root) for branch in schema["anyOf"])
+    if "anyOf" in schema and not any(is_valid(value, branch, root) for branch in schema["anyOf"]):
+        return False
     if "enum" in schema:
         return value in schema["enum"]
     expected = schema.get("type")

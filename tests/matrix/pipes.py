@@ -47,6 +47,10 @@ PIPES = [(name, framing) for name in ALL for framing in FORMATS[name].framings]
 DONE = b"[DONE]"
 
 
+def native_framing(name: str) -> str:
+    return FORMATS[name].framings[0]
+
+
 def options(request: Request | None = None, *, passthrough: bool = False) -> WriterOptions:
     return WriterOptions(
         request=request,

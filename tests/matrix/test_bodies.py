@@ -20,6 +20,7 @@ from headrace.model.stop import StopReason
 
 from .answers import ANSWERS, answer
 from .cannot import SEALED, expected
+from .columns import COLUMNS
 from .pipes import ALL, Digest, digest, digest_events, options, through
 
 EACH = pytest.mark.parametrize("response", [pytest.param(one, id=name) for name, one in ANSWERS.items()])
@@ -32,6 +33,8 @@ def due(name: str, response: Response, *, whole: bool) -> Digest:
     told = digest(arrives)
     if name == "anthropic":
         told.created = 0  # its messages carry no time
+    if name in COLUMNS:
+        COLUMNS[name].unnamed(told)
     if whole and name == "openai_chat":
         for one in told.answers.values():
             one.media = [(medium[0].replace("audio/pcm", "audio/*"), *medium[1:]) for medium in one.media]

@@ -211,6 +211,9 @@ UNKNOWN: dict[str, dict[str, Any]] = {
 }
 
 
+UNKNOWN |= {name: dict(column.unknown) for name, column in COLUMNS.items()}
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_unknown_fields_survive_at_every_depth(name: str) -> None:
     case = Case("unknown", Request(model="m", messages=[]), {name: UNKNOWN[name]})
@@ -302,7 +305,8 @@ _ITS_PARTS = [
 ]
 
 
-@pytest.mark.parametrize("caller", ALL)
+# Callers whose format has a place for signatures.
+@pytest.mark.parametrize("caller", list(_SIGNED.bodies))
 def test_signatures_go_back_to_their_vendor(caller: str) -> None:
     """To Anthropic, whatever format the caller speaks: on the same part, in order, byte for byte."""
     request = FORMATS[caller].read_request(body_of(_SIGNED, caller))
@@ -316,7 +320,7 @@ def test_signatures_go_back_to_their_vendor(caller: str) -> None:
     assert wire.lost == ()
 
 
-@pytest.mark.parametrize("caller", ALL)
+@pytest.mark.parametrize("caller", list(_SIGNED.bodies))
 @pytest.mark.parametrize(("provider", "vendor"), [("openai_chat", "openai"), ("openai_chat", "groq")])
 def test_signatures_go_to_nobody_else(caller: str, provider: str, vendor: str) -> None:
     request = FORMATS[caller].read_request(body_of(_SIGNED, caller))
@@ -326,7 +330,7 @@ def test_signatures_go_to_nobody_else(caller: str, provider: str, vendor: str) -
     assert any("reasoning" in name for name in wire.lost)
 
 
-@pytest.mark.parametrize("caller", ALL)
+@pytest.mark.parametrize("caller", list(_SIGNED.bodies))
 def test_a_vendor_of_the_openai_family_gets_its_own_back(caller: str) -> None:
     """OpenRouter and the like hand out Anthropic's signatures under their own roof."""
     request = FORMATS[caller].read_request(body_of(_SIGNED, caller))

@@ -12,13 +12,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from headrace.config.environment import ENVIRONMENT_PROVIDERS
 from headrace.config.errors import Path, Problem, quoted
+from headrace.config.presets import KEY_SOURCES, PRESETS
 from headrace.config.reader import ABSENT, Reader, did_you_mean
 from headrace.config.settings import REPLAY, Config
 from headrace.formats import FORMATS
 
-_KEY_SOURCES = ("api_key", "api_key_env", "api_key_file")
 _SECRET_WORDS = frozenset({"auth", "authorization", "cookie", "key", "password", "secret", "token"})
 
 
@@ -29,6 +28,7 @@ def check(reader: Reader, plain: dict[str, Any], env: Mapping[str, str], environ
         path: Path = ("providers", name)
         if name == REPLAY:
             reader.report(path, f"{quoted(REPLAY)} is the embedded provider's name", "choose another", at_key=True)
+        _check_address(reader, path, provider)
         _check_key(reader, path, provider, env)
         _check_files(reader, path, provider)
         _check_headers(reader, path, provider.get("headers", {}))
@@ -38,8 +38,15 @@ def check(reader: Reader, plain: dict[str, Any], env: Mapping[str, str], environ
     _locate_files(reader, plain)
 
 
+def _check_address(reader: Reader, path: Path, provider: dict[str, Any]) -> None:
+    preset = PRESETS.get(provider.get("preset", ""))
+    if preset is not None and not preset.base_url and "base_url" not in provider:
+        message = f"{quoted('base_url')} is missing: preset {provider['preset']} has no address of its own"
+        reader.report((*path, "base_url"), message, "give it the address of your account's endpoint", at_key=True)
+
+
 def _check_key(reader: Reader, path: Path, provider: dict[str, Any], env: Mapping[str, str]) -> None:
-    given = [name for name in _KEY_SOURCES if name in provider]
+    given = [name for name in KEY_SOURCES if name in provider]
     for extra in given[1:]:
         reader.report((*path, extra), f"{given[0]} is given too", "keep one of them", at_key=True)
     variable = provider.get("api_key_env")
@@ -121,9 +128,11 @@ def _check_routes(reader: Reader, plain: dict[str, Any], known: set[str]) -> Non
 
 
 def _provider_hint(name: str, known: set[str], from_environment: bool) -> str:
-    row = ENVIRONMENT_PROVIDERS.get(name)
-    if row is not None:
-        return f"set {row.key_variable}, or define providers.{name}" if from_environment else f"define providers.{name}"
+    preset = PRESETS.get(name)
+    if preset is not None:
+        return (
+            f"set {preset.key_variable}, or define providers.{name}" if from_environment else f"define providers.{name}"
+        )
     return did_you_mean(name, sorted(known))
 
 

@@ -1,75 +1,47 @@
-"""Providers that need no file: those whose usual variables are in the environment, and the embedded one.
-
-A vendor whose variables are widely known is one row of `ENVIRONMENT_PROVIDERS`.
-"""
+"""Providers that need no file: those whose usual variables are in the environment, and the embedded one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
 from headrace.config.errors import ConfigError, Invalid, Problem
 from headrace.config.kinds import KINDS, Scalar
+from headrace.config.presets import PRESETS, quirks_of
 from headrace.config.references import Expanded
-from headrace.config.settings import FormatName, Provider
+from headrace.config.settings import Provider
 
 SOURCE = "environment"
 """What stands for the file's name in problems with a variable."""
 
 
-class EnvironmentProvider(msgspec.Struct, frozen=True):
-    """How a vendor's usual variables make a provider. `claims` are its model names, as `models` of a provider."""
+def environment_providers(env: Mapping[str, str], *, without: Collection[str] = ()) -> dict[str, Provider]:
+    """The presets that have a key or an address in `env`, but for those named. Raises ConfigError for a bad address.
 
-    format: FormatName
-    key_variable: str
-    url_variable: str
-    default_url: str
-    claims: tuple[str, ...]
-
-
-ENVIRONMENT_PROVIDERS: dict[str, EnvironmentProvider] = {
-    "openai": EnvironmentProvider(
-        format="openai_chat",
-        key_variable="OPENAI_API_KEY",
-        url_variable="OPENAI_BASE_URL",
-        default_url="https://api.openai.com/v1",
-        claims=("gpt-*", "o1*", "o3*", "o4*", "chatgpt-*"),
-    ),
-    "anthropic": EnvironmentProvider(
-        format="anthropic",
-        key_variable="ANTHROPIC_API_KEY",
-        url_variable="ANTHROPIC_BASE_URL",
-        default_url="https://api.anthropic.com",
-        claims=("claude-*",),
-    ),
-}
-"""By the provider's name, which is its vendor's."""
-
-
-def environment_providers(env: Mapping[str, str]) -> dict[str, Provider]:
-    """The providers of the table that have a key or an address in `env`. Raises ConfigError for a malformed address.
-
-    With an address and no key the provider is used without authentication: a model server of one's own.
+    With an address and no key the provider is used without authentication: a model server of one's own. With a key and
+    no address, where the preset has none either, it is left out.
     """
     providers: dict[str, Provider] = {}
     problems: list[Problem] = []
-    for name, row in ENVIRONMENT_PROVIDERS.items():
-        has_key = bool(env.get(row.key_variable, "").strip())
-        url = env.get(row.url_variable, "").strip()
-        if not (has_key or url):
+    for name, preset in PRESETS.items():
+        has_key = bool(env.get(preset.key_variable, "").strip())
+        url = preset.address(env.get(preset.url_variable, "").strip())
+        if name in without or not (has_key or url) or not (url or preset.base_url):
             continue
         try:
-            base_url = _base_url(url or row.default_url, row.url_variable)
+            base_url = _base_url(url or preset.base_url, preset.url_variable)
         except Invalid as invalid:
-            problems.append(Problem(SOURCE, 0, 0, row.url_variable, invalid.message, invalid.hint))
+            problems.append(Problem(SOURCE, 0, 0, preset.url_variable, invalid.message, invalid.hint))
             continue
         providers[name] = Provider(
-            format=row.format,
-            vendor=name,
+            format=preset.format,
+            preset=name,
+            vendor=preset.vendor or name,
             base_url=base_url,
-            api_key_env=row.key_variable if has_key else None,
-            models=list(row.claims),
+            api_key_env=preset.key_variable if has_key else None,
+            models=list(preset.claims),
+            quirks=quirks_of(preset, env),
         )
     if problems:
         raise ConfigError(problems)

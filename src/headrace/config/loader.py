@@ -17,6 +17,7 @@ from headrace.config import document
 from headrace.config.checks import check, shared_claims
 from headrace.config.environment import environment_providers, replay_provider
 from headrace.config.errors import ConfigError, Problem
+from headrace.config.presets import completed
 from headrace.config.reader import ABSENT, Reader
 from headrace.config.settings import REPLAY, Config, Provider
 
@@ -55,16 +56,20 @@ def loads(text: str, *, filename: str, env: Mapping[str, str]) -> Config:
         plain = {} if read is ABSENT else read
     problems: list[Problem] = []
     environment: dict[str, Provider] = {}
+    providers = plain.get("providers", {})
+    presets = {provider.get("preset") for provider in providers.values()}
+    for name, provider in providers.items():
+        providers[name] = completed(provider, env)
     if plain.get("environment_providers", True):
         try:
-            environment = environment_providers(env)
+            environment = environment_providers(env, without=presets)
         except ConfigError as error:
             problems = error.problems
     check(reader, plain, env, set(environment))
     problems += reader.problems
     if problems:
         raise ConfigError(problems)
-    for provider in plain.get("providers", {}).values():
+    for provider in providers.values():
         if "timeouts" in provider:
             provider["timeouts"] = {**plain.get("timeouts", {}), **provider["timeouts"]}
     config = _with_providers(msgspec.convert(plain, Config), environment)

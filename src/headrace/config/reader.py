@@ -139,8 +139,8 @@ class Reader:
             value = self._read(value_node, fields[key][1], (*path, key))
             if value is not ABSENT:
                 result[key] = value
-        for name, (field, _) in fields.items():
-            if field.required and name not in given:
+        for name, (field, inner) in fields.items():
+            if field.required and name not in given and inner.unless not in given:
                 self.report((*path, name), f"{quoted(name)} is missing", "it has no default", at_key=True)
         return result
 

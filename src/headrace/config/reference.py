@@ -18,8 +18,8 @@ from typing import Any
 from msgspec import NODEFAULT, inspect
 
 from headrace.config import settings
-from headrace.config.environment import ENVIRONMENT_PROVIDERS
 from headrace.config.kinds import BYTE_UNITS, KINDS
+from headrace.config.presets import PRESETS, Preset
 from headrace.config.schema import json_schema
 from headrace.config.shapes import Shape, fields_of, shape_of
 from headrace.formats import FORMATS
@@ -62,14 +62,23 @@ def environment_table() -> str:
     rows = [
         (
             f"`{name}`",
-            f"`{row.format}`",
-            f"`{row.key_variable}`",
-            f"`{row.url_variable}`, default `{row.default_url}`",
-            ", ".join(f"`{claim}`" for claim in row.claims),
+            f"`{preset.format}`",
+            f"`{preset.key_variable}`",
+            f"`{preset.url_variable}`" + (f", default `{preset.base_url}`" if preset.base_url else ""),
+            ", ".join(f"`{claim}`" for claim in preset.claims),
+            _quirks(preset),
         )
-        for name, row in ENVIRONMENT_PROVIDERS.items()
+        for name, preset in PRESETS.items()
     ]
-    return _table(("provider", "format", "key", "address", "models without the provider's name"), rows)
+    return _table(
+        ("preset, provider", "format", "key", "address", "models without the provider's name", "quirks"), rows
+    )
+
+
+def _quirks(preset: Preset) -> str:
+    fixed = [f"`{quirk}: {json.dumps(value).strip(chr(34))}`" for quirk, value in preset.quirks.items()]
+    named = [f"`{quirk}` from `{variable}`" for quirk, variable in preset.quirk_variables.items()]
+    return ", ".join(fixed + named)
 
 
 def quirks_table() -> str:
@@ -110,7 +119,7 @@ def _plural(noun: str) -> str:
 
 def _default(field: inspect.Field, shape: Shape) -> str:
     if field.required:
-        return "required"
+        return f"required without `{shape.unless}`" if shape.unless else "required"
     value: Any = field.default
     if value is NODEFAULT or value is None or isinstance(shape.type, inspect.StructType):
         return ""

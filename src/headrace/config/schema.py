@@ -38,6 +38,20 @@ def _custom(cls: type) -> dict[str, Any]:
     return {"type": "string"}
 
 
+def _alternatives(shape: Shape, raw: dict[str, Any]) -> dict[str, Any]:
+    """`required` without the keys that another one stands in for, and `anyOf` that says so."""
+    stand_ins: dict[str, list[str]] = {}
+    for name, (_, inner) in fields_of(shape).items():
+        if inner.unless:
+            stand_ins.setdefault(inner.unless, []).append(name)
+    if not stand_ins:
+        return {}
+    replaced = {name for names in stand_ins.values() for name in names}
+    ((other, names),) = stand_ins.items()
+    required = [name for name in raw.get("required", ()) if name not in replaced]
+    return {"required": required, "anyOf": [{"required": [other]}, {"required": names}]}
+
+
 class _Builder:
     def __init__(self, raw: dict[str, Any]) -> None:
         self._raw = raw
@@ -53,7 +67,7 @@ class _Builder:
             if shape.keys is not None or written.get("default") == "":
                 del written["default"]  # what is not given comes from elsewhere
             properties[name] = written
-        return {**raw, "properties": properties}
+        return {**raw, "properties": properties, **_alternatives(shape, raw)}
 
     def _value(self, shape: Shape, raw: dict[str, Any]) -> dict[str, Any]:
         outside = {key: raw[key] for key in _KEPT_OUTSIDE if key in raw}

@@ -16,6 +16,7 @@ from msgspec import Meta, Struct, field
 
 from headrace.config.credentials import Secret
 from headrace.config.errors import Problem
+from headrace.config.presets import PRESETS
 from headrace.formats import FORMATS
 
 DEFAULT_VENDORS = {name: fmt.vendor for name, fmt in FORMATS.items()}
@@ -31,8 +32,10 @@ Seconds = Annotated[float, Meta(gt=0, le=DAY, extra={"kind": "duration"})]
 Bytes = Annotated[int, Meta(ge=1024, le=1024 * MIB, extra={"kind": "size"})]
 if TYPE_CHECKING:
     FormatName = str
+    PresetName = str
 else:
     FormatName = Literal[tuple(FORMATS)]
+    PresetName = Literal[tuple(PRESETS)]
 ProviderName = Annotated[str, Meta(extra={"kind": "provider_name"})]
 ModelName = Annotated[str, Meta(extra={"kind": "model"})]
 FileName = Annotated[str, Meta(extra={"kind": "file"})]
@@ -185,16 +188,23 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A service that answers for models: where it is, which format it speaks, how to authenticate."""
 
-    format: Annotated[FormatName, Meta(description="The format that the provider speaks.")]
+    format: Annotated[FormatName, Meta(description="The format that the provider speaks.", extra={"unless": "preset"})]
     base_url: Annotated[
         str,
         Meta(
             description="Address of the provider, `http://` or `https://`. The format's path is appended to it "
             "(`openai_chat`: `/chat/completions`, `anthropic`: `/v1/messages`), so an OpenAI address ends in `/v1` and "
             "an Anthropic address does not. A slash at the end makes no difference.",
-            extra={"kind": "base_url"},
+            extra={"kind": "base_url", "unless": "preset"},
         ),
     ]
+    preset: Annotated[
+        PresetName | None,
+        Meta(
+            description="A vendor or model server that is known: format, address, variable of the key, names of models and "
+            "quirks come from the [table of presets](#presets), but for what is said here."
+        ),
+    ] = None
     vendor: Annotated[
         str,
         Meta(

@@ -29,7 +29,8 @@ class Shape(msgspec.Struct, frozen=True):
 
     `kind` is a key of `kinds.KINDS`, or struct, dict, list ("" for what no file holds). `type` is without metadata and
     None; `optional` says that None was there, so null may be written. `keys` are the only keys of the struct that may
-    be written in this place (None: all). `internal` marks what may not be written at all.
+    be written in this place (None: all). `internal` marks what may not be written at all. `unless` is the key beside it
+    with which a required one may be left out.
     """
 
     kind: str
@@ -37,6 +38,7 @@ class Shape(msgspec.Struct, frozen=True):
     optional: bool = False
     keys: tuple[str, ...] | None = None
     internal: bool = False
+    unless: str = ""
     description: str = ""
 
 
@@ -57,7 +59,9 @@ def shape_of(expected: inspect.Type) -> Shape:
         else:
             break
     kind = extra.get("kind") or _DEFAULT_KINDS.get(type(expected), "")
-    return Shape(kind, expected, optional, extra.get("keys"), extra.get("internal", False), description)
+    return Shape(
+        kind, expected, optional, extra.get("keys"), extra.get("internal", False), extra.get("unless", ""), description
+    )
 
 
 def fields_of(shape: Shape) -> dict[str, tuple[inspect.Field, Shape]]:

@@ -78,9 +78,13 @@ def caller_writer(caller: Caller, options: WriterOptions) -> StreamWriter:
 
 def caller_encoder(caller: Caller) -> Encoder:
     """Encoder of the caller's answer."""
+    if not caller.stream:
+        return WholeEncoder()
+    json_only, silent = caller.framing in JSON_FRAMINGS, not caller.format.signs_of_life
     if caller.encoder is not None:
-        return _JSONOnly(caller.encoder())
-    return _encoder(caller.framing) if caller.stream else WholeEncoder()
+        return _Narrowed(caller.encoder(), json_only=True, silent=silent)
+    encoder = FRAMINGS[caller.framing].encoder()
+    return _Narrowed(encoder, json_only=json_only, silent=silent) if json_only or silent else encoder
 
 
 def caller_media_type(caller: Caller) -> str:
@@ -95,21 +99,21 @@ def remains(decoder: Decoder) -> tuple[list[Frame], bytes]:
     return [], b""
 
 
-def _encoder(framing: str) -> Encoder:
-    encoder = FRAMINGS[framing].encoder()
-    return _JSONOnly(encoder) if framing in JSON_FRAMINGS else encoder
+class _Narrowed:
+    """An encoder that leaves out the SENTINELS (`json_only`), and signs of life (`silent`)."""
 
+    __slots__ = ("_encoder", "encode", "epilogue", "keepalive", "prologue")
 
-class _JSONOnly:
-    """An encoder that leaves out the SENTINELS."""
-
-    __slots__ = ("_encoder", "epilogue", "keepalive", "prologue")
-
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: Encoder, *, json_only: bool, silent: bool) -> None:
         self._encoder = encoder
+        self.encode = self._encode_json if json_only else encoder.encode
         self.prologue = encoder.prologue
-        self.keepalive = encoder.keepalive
+        self.keepalive = _nothing if silent else encoder.keepalive
         self.epilogue = encoder.epilogue
 
-    def encode(self, frames: Iterable[Frame]) -> bytes:
+    def _encode_json(self, frames: Iterable[Frame]) -> bytes:
         return self._encoder.encode([frame for frame in frames if frame.data not in SENTINELS])
+
+
+def _nothing() -> bytes:
+    return b""

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from headrace.formats import anthropic, gateway, llm_stream, openai_chat
+from headrace.formats import anthropic, azure_openai, gateway, llm_stream, ollama, ollama_generate, openai_chat
 from headrace.formats.base import Format
 
 FORMATS: dict[str, Format] = {
-    fmt.name: fmt for fmt in (llm_stream.FORMAT, gateway.FORMAT, openai_chat.FORMAT, anthropic.FORMAT)
+    fmt.name: fmt
+    for fmt in (
+        llm_stream.FORMAT,
+        gateway.FORMAT,
+        openai_chat.FORMAT,
+        anthropic.FORMAT,
+        azure_openai.FORMAT,
+        ollama.FORMAT,
+        ollama_generate.FORMAT,
+    )
 }
 """Every format by its name."""
 

@@ -207,6 +207,8 @@ class Format:
     """Whether there are providers of this format; False: it is one for callers alone, and has no readers of answers."""
     answer_headers: tuple[tuple[str, str], ...] = ()
     """Headers that a caller's stream in this format carries besides the gateway's own."""
+    signs_of_life: bool = True
+    """Whether callers of this format pass over what a framing has for a sign of life; False: none is sent to them."""
     framing_options: Mapping[str, Any] = field(default_factory=dict)
     """Keyword options for the decoder of its provider's stream (dialects that need them)."""
 

@@ -19,6 +19,7 @@ from headrace.formats import FORMATS
 from headrace.model.errors import ErrorCode, ErrorInfo, GatewayError
 from headrace.serve.metrics import CONTENT_TYPE, exposition
 from headrace.serve.negotiation import PLACES
+from headrace.serve.ollama import ollama_pages
 from headrace.serve.runtime import Runtime
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -106,6 +107,7 @@ def pages(runtime: Runtime, live: Callable[[], int]) -> Starlette:
             Route("/v1/providers", providers),
             Route("/metrics", metrics),
             Route("/v1/models/{name:path}", model),
+            *ollama_pages(runtime, entries_for),
         ],
         exception_handlers={HTTPException: failed, GatewayError: refused},
     )

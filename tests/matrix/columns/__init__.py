@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .base import Column
+from .ollama import OLLAMA, OLLAMA_GENERATE
 
-_COLUMNS: tuple[Column, ...] = ()
+_COLUMNS: tuple[Column, ...] = (OLLAMA, OLLAMA_GENERATE)
 
 COLUMNS: dict[str, Column] = {column.name: column for column in _COLUMNS}
