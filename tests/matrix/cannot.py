@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection
 from copy import deepcopy
 
-from headrace.formats.anthropic.sealing import seal
+from headrace.formats.sealing import seal
 from headrace.model.content import Citation, Media, Opaque, Reasoning, RedactedReasoning, Refusal, Text, ToolCall
 from headrace.model.response import Choice, Response
 from headrace.model.stop import StopReason

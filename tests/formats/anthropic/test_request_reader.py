@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.formats.anthropic import FORMAT
-from headrace.formats.anthropic.sealing import encode_id, seal
+from headrace.formats.sealing import encode_id, seal
 from headrace.model.content import Citation, Media, Opaque, Reasoning, RedactedReasoning, Text, ToolCall, ToolResult
 from headrace.model.errors import InvalidRequest
 from headrace.model.request import Message, ReasoningConfig, Request, ResponseFormat, Tool, ToolChoice, VendorTool

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.formats.anthropic import FORMAT
-from headrace.formats.anthropic.sealing import encode_id, seal
+from headrace.formats.sealing import encode_id, seal
 from headrace.formats.base import ReaderOptions, WriterOptions
 from headrace.model.content import (
     Citation,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.formats.anthropic.sealing import Sealed, decode_id, encode_id, seal, unseal
+from headrace.formats.sealing import Sealed, decode_id, encode_id, seal, unseal
 
 
 @given(st.text())

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from headrace.formats.anthropic import FORMAT
-from headrace.formats.anthropic.sealing import decode_id, seal
+from headrace.formats.sealing import decode_id, seal
 from headrace.formats.base import ReaderOptions, WriterOptions
 from headrace.framing.frame import Frame
 from headrace.model import events as ev

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from headrace.formats.json import encode, split_path
+from headrace.formats.sealing import decode_id, unseal
 from headrace.model.content import (
     Citation,
     Opaque,
@@ -27,7 +28,6 @@ from headrace.model.content import (
 from headrace.model.errors import InvalidRequest
 
 from .media import MEDIA_BLOCKS, read_media
-from .sealing import decode_id, unseal
 from .words import VENDOR, extras, opaque_role
 
 T = TypeVar("T")

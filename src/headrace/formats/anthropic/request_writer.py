@@ -20,6 +20,7 @@ from typing import Any
 
 from headrace.formats.base import Target, WireRequest
 from headrace.formats.json import encode, merged
+from headrace.formats.sealing import encode_id, unseal
 from headrace.model.content import (
     Media,
     Opaque,
@@ -36,7 +37,6 @@ from headrace.model.request import Message, Request, Tool, ToolChoice
 
 from .blocks import json_value, opaque_block, text_block
 from .media import write_media
-from .sealing import encode_id, unseal
 from .words import NAME, VENDOR, VERSION, own
 
 PATH = "/v1/messages"

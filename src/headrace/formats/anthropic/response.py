@@ -12,13 +12,13 @@ import msgspec
 
 from headrace.formats.base import ReaderOptions, WriterOptions
 from headrace.formats.json import decode_payload, encode
+from headrace.formats.sealing import encode_id, seal
 from headrace.model.content import Opaque, Part, Reasoning, RedactedReasoning, Refusal, Text, ToolCall
 from headrace.model.errors import GatewayError, InvalidRequest, ProtocolError
 from headrace.model.response import Choice, Response
 
 from .blocks import json_value, opaque_block, raw_inputs, read_block, text_block
 from .errors import error_in
-from .sealing import encode_id, seal
 from .usage import read_usage, write_usage
 from .words import VENDOR, extras, own, read_stop, write_stop
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 from headrace.formats.base import WriterOptions
 from headrace.formats.json import encode
+from headrace.formats.sealing import encode_id, seal
 from headrace.framing.frame import Frame
 from headrace.model import events as ev
 from headrace.model.content import Extensions
@@ -28,7 +29,6 @@ from headrace.model.usage import Usage
 
 from .blocks import opaque_block
 from .errors import error_object
-from .sealing import encode_id, seal
 from .usage import write_usage
 from .words import VENDOR, own, write_stop
 

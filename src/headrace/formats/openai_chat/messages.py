@@ -7,8 +7,6 @@ table does not know are kept whole, for a provider that does.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable
 from typing import Any
 
@@ -23,11 +21,11 @@ from headrace.model.content import (
     ToolCall,
     ToolResult,
 )
-from headrace.model.errors import InvalidRequest
 from headrace.model.request import Message
 
 from .errors import VENDOR
-from .media import audio_type, split_data_url
+from .fields import bad, base64_at, data_url_at, object_at, string_at
+from .media import audio_type
 from .reasoning import reasoning_items
 
 _ROLES = {
@@ -49,7 +47,7 @@ def _message(raw: dict[str, Any], path: str) -> Message:
     said = raw.get("role")
     role = _ROLES.get(said) if isinstance(said, str) else None
     if role is None:
-        raise _bad(f"{path}.role", f"Expected one of {', '.join(_ROLES)}")
+        raise bad(f"{path}.role", f"Expected one of {', '.join(_ROLES)}")
     if role == "assistant":
         parts = _assistant(raw, path)
     elif role == "tool":
@@ -58,7 +56,7 @@ def _message(raw: dict[str, Any], path: str) -> Message:
         parts = _content(raw.get("content"), f"{path}.content")
     name = raw.get("name")
     if name is not None and not isinstance(name, str):
-        raise _bad(f"{path}.name", "Expected `str`")
+        raise bad(f"{path}.name", "Expected `str`")
     return Message(role=role, parts=parts, name=None if role == "tool" else name)
 
 
@@ -66,9 +64,9 @@ def _tool_result(raw: dict[str, Any], path: str, *, legacy: bool) -> ToolResult:
     name = raw.get("name") if isinstance(raw.get("name"), str) else None
     id = raw.get("tool_call_id")
     if legacy:
-        id = _legacy_id(_string(raw.get("name"), f"{path}.name"))
+        id = _legacy_id(string_at(raw.get("name"), f"{path}.name"))
     if not isinstance(id, str) or not id:
-        raise _bad(f"{path}.tool_call_id", "A tool message must name the tool call it answers")
+        raise bad(f"{path}.tool_call_id", "A tool message must name the tool call it answers")
     return ToolResult(tool_call_id=id, parts=_content(raw.get("content"), f"{path}.content"), name=name)
 
 
@@ -78,20 +76,20 @@ def _assistant(raw: dict[str, Any], path: str) -> list[Part]:
         parts += _content(raw["content"], f"{path}.content")
     refusal = raw.get("refusal")
     if refusal is not None:
-        parts.append(Refusal(text=_string(refusal, f"{path}.refusal", empty=True)))
+        parts.append(Refusal(text=string_at(refusal, f"{path}.refusal", empty=True)))
     if raw.get("audio") is not None:
         id = raw["audio"].get("id") if isinstance(raw["audio"], dict) else None
-        parts.append(Media(type="audio", file_id=_string(id, f"{path}.audio.id")))
+        parts.append(Media(type="audio", file_id=string_at(id, f"{path}.audio.id")))
     calls = raw.get("tool_calls")
     if calls is not None:
         if not isinstance(calls, list):
-            raise _bad(f"{path}.tool_calls", "Expected `array`")
+            raise bad(f"{path}.tool_calls", "Expected `array`")
         parts += [_tool_call(call, f"{path}.tool_calls[{index}]") for index, call in enumerate(calls)]
     legacy = raw.get("function_call")
     if legacy is not None:
-        function = _object(legacy, f"{path}.function_call")
-        name = _string(function.get("name"), f"{path}.function_call.name")
-        arguments = _string(function.get("arguments"), f"{path}.function_call.arguments", empty=True)
+        function = object_at(legacy, f"{path}.function_call")
+        name = string_at(function.get("name"), f"{path}.function_call.name")
+        arguments = string_at(function.get("arguments"), f"{path}.function_call.arguments", empty=True)
         parts.append(ToolCall(id=_legacy_id(name), name=name, arguments=arguments or "{}"))
     return parts
 
@@ -118,15 +116,15 @@ def _reasoning(raw: dict[str, Any]) -> list[Part]:
 
 
 def _tool_call(raw: Any, path: str) -> Part:
-    call = _object(raw, path)
+    call = object_at(raw, path)
     kind = call.get("type", "function")
-    id = _string(call.get("id"), f"{path}.id")
+    id = string_at(call.get("id"), f"{path}.id")
     if kind != "function":
-        _string(kind, f"{path}.type")
+        string_at(kind, f"{path}.type")
         return Opaque(vendor=VENDOR, payload=call)
-    function = _object(call.get("function"), f"{path}.function")
-    name = _string(function.get("name"), f"{path}.function.name")
-    arguments = _string(function.get("arguments"), f"{path}.function.arguments", empty=True)
+    function = object_at(call.get("function"), f"{path}.function")
+    name = string_at(function.get("name"), f"{path}.function.name")
+    arguments = string_at(function.get("arguments"), f"{path}.function.arguments", empty=True)
     extra = call.get("extra_content")
     return ToolCall(
         id=id, name=name, arguments=arguments or "{}", extensions=extra if isinstance(extra, dict) else None
@@ -137,22 +135,22 @@ def _content(raw: Any, path: str) -> list[Part]:
     if isinstance(raw, str):
         return [Text(text=raw)]
     if not isinstance(raw, list):
-        raise _bad(path, "Expected `str` or `array`")
-    return [_part(_object(part, f"{path}[{index}]"), f"{path}[{index}]") for index, part in enumerate(raw)]
+        raise bad(path, "Expected `str` or `array`")
+    return [_part(object_at(part, f"{path}[{index}]"), f"{path}[{index}]") for index, part in enumerate(raw)]
 
 
 def _part(raw: dict[str, Any], path: str) -> Part:
-    kind = _string(raw.get("type"), f"{path}.type")
+    kind = string_at(raw.get("type"), f"{path}.type")
     read = _PARTS.get(kind)
     return read(raw, path) if read is not None else Opaque(vendor=VENDOR, payload=raw)
 
 
 def _text(raw: dict[str, Any], path: str) -> Part:
-    return Text(text=_string(raw.get("text"), f"{path}.text", empty=True))
+    return Text(text=string_at(raw.get("text"), f"{path}.text", empty=True))
 
 
 def _refusal(raw: dict[str, Any], path: str) -> Part:
-    return Refusal(text=_string(raw.get("refusal"), f"{path}.refusal", empty=True))
+    return Refusal(text=string_at(raw.get("refusal"), f"{path}.refusal", empty=True))
 
 
 def _image(raw: dict[str, Any], path: str) -> Part:
@@ -160,39 +158,39 @@ def _image(raw: dict[str, Any], path: str) -> Part:
     said = raw.get("image_url")
     if isinstance(said, str):  # several compatible servers take the URL bare
         said = {"url": said}
-    image = _object(said, path)
-    url = _string(image.get("url"), f"{path}.url")
+    image = object_at(said, path)
+    url = string_at(image.get("url"), f"{path}.url")
     detail = image.get("detail")
-    detail = None if detail is None else _string(detail, f"{path}.detail")
+    detail = None if detail is None else string_at(detail, f"{path}.detail")
     if not url.startswith("data:"):
         if not url.startswith(("http://", "https://")):
-            raise _bad(f"{path}.url", "Expected an http(s) URL or a base64 data URL")
+            raise bad(f"{path}.url", "Expected an http(s) URL or a base64 data URL")
         return Media(type="image", url=url, detail=detail)
-    media_type, data = _data_url(url, f"{path}.url")
+    media_type, data = data_url_at(url, f"{path}.url")
     return Media(type="image", media_type=media_type, data=data, detail=detail)
 
 
 def _audio(raw: dict[str, Any], path: str) -> Part:
-    audio = _object(raw.get("input_audio"), f"{path}.input_audio")
-    format = _string(audio.get("format"), f"{path}.input_audio.format")
-    data = _base64(_string(audio.get("data"), f"{path}.input_audio.data"), f"{path}.input_audio.data")
+    audio = object_at(raw.get("input_audio"), f"{path}.input_audio")
+    format = string_at(audio.get("format"), f"{path}.input_audio.format")
+    data = base64_at(string_at(audio.get("data"), f"{path}.input_audio.data"), f"{path}.input_audio.data")
     return Media(type="audio", media_type=audio_type(format), data=data)
 
 
 def _file(raw: dict[str, Any], path: str) -> Part:
-    file = _object(raw.get("file"), f"{path}.file")
+    file = object_at(raw.get("file"), f"{path}.file")
     title = file.get("filename")
-    title = None if title is None else _string(title, f"{path}.file.filename")
+    title = None if title is None else string_at(title, f"{path}.file.filename")
     if file.get("file_id") is not None:
-        return Media(type="document", file_id=_string(file["file_id"], f"{path}.file.file_id"), title=title)
-    data = _string(file.get("file_data"), f"{path}.file.file_data")
+        return Media(type="document", file_id=string_at(file["file_id"], f"{path}.file.file_id"), title=title)
+    data = string_at(file.get("file_data"), f"{path}.file.file_data")
     if data.startswith(("http://", "https://")):
         return Media(type="document", url=data, title=title)
     media_type = "application/pdf"
     if data.startswith("data:"):
-        media_type, data = _data_url(data, f"{path}.file.file_data")
+        media_type, data = data_url_at(data, f"{path}.file.file_data")
     else:
-        data = _base64(data, f"{path}.file.file_data")
+        data = base64_at(data, f"{path}.file.file_data")
     return Media(type="document", media_type=media_type, data=data, title=title)
 
 
@@ -205,39 +203,6 @@ _PARTS: dict[str, Callable[[dict[str, Any], str], Part]] = {
 }
 
 
-def _data_url(url: str, path: str) -> tuple[str, str]:
-    media_type, data = split_data_url(url)
-    if not media_type or not data:
-        raise _bad(path, "A data URL must look like data:image/png;base64,...")
-    return media_type, _base64(data, path)
-
-
-def _base64(data: str, path: str) -> str:
-    try:
-        base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError):
-        raise _bad(path, "The data is not valid base64") from None
-    return data
-
-
 def _legacy_id(name: str) -> str:
     """Legacy function calls have no ids: the name stands in, on the call and on its result."""
     return f"function_{name}"
-
-
-def _object(value: Any, path: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _bad(path, "Expected `object`")
-    return value
-
-
-def _string(value: Any, path: str, *, empty: bool = False) -> str:
-    if not isinstance(value, str):
-        raise _bad(path, "Expected `str`")
-    if not value and not empty:
-        raise _bad(path, "Expected a string that is not empty")
-    return value
-
-
-def _bad(path: str, message: str) -> InvalidRequest:
-    return InvalidRequest(f"{path}: {message}", param=path)

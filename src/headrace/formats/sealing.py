@@ -1,12 +1,12 @@
-"""Other vendors' ids and signatures in Anthropic's fields, and out of them again.
+"""Other vendors' ids and signatures in a vendor's own fields, and out of them again.
 
-Callers of this format send whole turns back, so what another provider needs in the next turn must survive in fields that
-Anthropic defined. The rule: everything is reversible, nothing is forged, and nothing sealed here ever reaches Anthropic.
+Callers send whole turns back, so what another provider needs in the next turn must survive in fields that the caller's
+vendor defined. The rule: everything is reversible, nothing is forged, and nothing sealed here ever reaches that vendor.
 
-- Tool ids must match ^[a-zA-Z0-9_-]+$. One that does not becomes "hrid-" and its UTF-8 in unpadded base64url (as does one
-  that begins with "hrid-" itself).
+- Anthropic's tool ids must match ^[a-zA-Z0-9_-]+$. One that does not becomes "hrid-" and its UTF-8 in unpadded
+  base64url (as does one that begins with "hrid-" itself).
 - A signature (and the data of redacted thinking) of another vendor becomes "headrace:VENDOR:ID:VALUE", vendor and item id
-  percent-encoded. Anthropic's own are base64 and hold no colon, so the two cannot be confused.
+  percent-encoded. Anthropic's and OpenAI's own are base64 and hold no colon, so the two cannot be confused.
 """
 
 from __future__ import annotations
