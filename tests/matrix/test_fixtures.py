@@ -75,6 +75,8 @@ PASSED_ON: dict[str, tuple[int, int, str]] = {
     # recording: (frames that do not go on as they are, frames written in their place, why)
     "anthropic/anthropic-tool-search-regex-1.jsonl": (19, 0, "a second answer follows the end of the first"),
     "anthropic/spliced-message-start.jsonl": (7, 7, "the provider began anew: one message_start, blocks renumbered"),
+    "openai-responses/agw-stream-custom-tool.sse": (1, 0, "an end marker that is another format's follows the end"),
+    "openai-responses/openai-error-1.jsonl": (1, 1, "the error is told, and then the response that failed, by us"),
     "openai-chat/completions-legacy.jsonl": (17, 19, "the legacy format becomes this one; a role, a usage chunk"),
     "openai-compatible/cerebras-structured-tools.jsonl": (1, 1, "a second answer: its finish reason comes twice"),
     "openai-compatible/claude-compat-index1-tool.sse": (4, 3, "the first tool call has index 1; an empty fragment"),

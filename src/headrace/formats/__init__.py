@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from headrace.formats import anthropic, azure_openai, gateway, llm_stream, ollama, ollama_generate, openai_chat
+from headrace.formats import (
+    anthropic,
+    azure_openai,
+    gateway,
+    llm_stream,
+    ollama,
+    ollama_generate,
+    openai_chat,
+    openai_responses,
+)
 from headrace.formats.base import Format
 
 FORMATS: dict[str, Format] = {
@@ -11,6 +20,7 @@ FORMATS: dict[str, Format] = {
         llm_stream.FORMAT,
         gateway.FORMAT,
         openai_chat.FORMAT,
+        openai_responses.FORMAT,
         anthropic.FORMAT,
         azure_openai.FORMAT,
         ollama.FORMAT,

@@ -98,6 +98,8 @@ class Request(msgspec.Struct, kw_only=True):
     budget: Budget | None = None
     extensions: Extensions = {}
     """vendor name -> fields for that vendor's request body (llm-stream 4.7); merged in when the provider is that vendor."""
+    bound: list[str] = []
+    """Paths of what refers to state that a provider keeps: only one of the caller's own format can carry it out."""
     lost: list[str] = []
     """Paths of what the caller asked for and the model of a request has no word for."""
     format: str = ""

@@ -16,7 +16,7 @@ from headrace.config import Config, CredentialError, Provider, api_key
 from headrace.formats import FORMATS
 from headrace.formats.base import Format, ReaderOptions, Target, WireRequest
 from headrace.formats.json import merged
-from headrace.model.errors import ErrorCode, ErrorInfo, GatewayError
+from headrace.model.errors import ErrorCode, ErrorInfo, GatewayError, InvalidRequest
 from headrace.model.request import Request, Tool
 from headrace.routing.breaker import Breakers
 from headrace.serve.driver import Call
@@ -107,6 +107,12 @@ class Endpoint:
         Raises GatewayError where the request cannot be said in the provider's format, or the key cannot be read.
         """
         provider = self.provider
+        if request.bound and self.format.name != request.format:
+            raise InvalidRequest(
+                f"{request.bound[0]}: refers to state that {self.name} does not have, since it speaks another format. "
+                "Send the whole conversation instead",
+                param=request.bound[0],
+            )
         if parameters:
             own = merged(request.extensions.get(provider.vendor) or {}, parameters)
             request = msgspec.structs.replace(request, extensions={**request.extensions, provider.vendor: own})

@@ -9,8 +9,8 @@ import pytest
 
 from headrace.formats.anthropic import FORMAT
 from headrace.formats.anthropic.request_writer import DEFAULT_MAX_TOKENS, JSON_INSTRUCTION
-from headrace.formats.sealing import encode_id, seal
 from headrace.formats.base import Target, WireRequest
+from headrace.formats.sealing import encode_id, seal
 from headrace.model.content import (
     Citation,
     Media,

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.formats.anthropic import FORMAT
-from headrace.formats.sealing import encode_id, seal
 from headrace.formats.base import ReaderOptions, WriterOptions
+from headrace.formats.sealing import encode_id, seal
 from headrace.model.content import (
     Citation,
     Media,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from headrace.formats.anthropic import FORMAT
-from headrace.formats.sealing import decode_id, seal
 from headrace.formats.base import ReaderOptions, WriterOptions
+from headrace.formats.sealing import decode_id, seal
 from headrace.framing.frame import Frame
 from headrace.model import events as ev
 from headrace.model.assemble import assemble, explode

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from headrace.formats.ollama.images import image_type
 from headrace.framing import Frame
 from headrace.model.content import (
     Media,
@@ -68,7 +69,7 @@ def _carried(part: Part) -> bool:
 def _typed_by_its_bytes(choice: Choice) -> None:
     for part in choice.parts:
         if isinstance(part, Media):
-            part.media_type, part.transcript = "image/png", None
+            part.media_type, part.transcript = image_type(part.data or ""), None
 
 
 def _no_citations(choice: Choice) -> None:
