@@ -109,8 +109,9 @@ def test_scripts(run: Run, client: str, way: str, provider: str, script: str) ->
         wanted.reasoning = seen.reasoning
     own = {name: getattr(seen, name) for name in ("id", "request_id", "usage", "deltas")}
     assert seen == msgspec.structs.replace(wanted, **own)
-    if way == "create" and SCRIPTS[script].usage is not None:
-        assert seen.usage == UsageSeen(*SCRIPTS[script].usage)
+    usage = SCRIPTS[script].usage
+    if way == "create" and usage is not None:
+        assert seen.usage == UsageSeen(*usage)
 
 
 @EACH_PROVIDER
