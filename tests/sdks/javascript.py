@@ -21,10 +21,11 @@ TIMEOUT = 60.0
 
 
 class NodeProcess:
-    """`sdk`: the name of the script. A process that hangs or dies fails its scenario; the next one gets a new one."""
+    """`sdk`: the name of the script; `options` are further arguments. A process that hangs or dies fails its scenario; the
+    next one gets a new one."""
 
-    def __init__(self, sdk: str, url: str) -> None:
-        self._command = ["node", f"{sdk}.mjs", url]
+    def __init__(self, sdk: str, url: str, *options: str) -> None:
+        self._command = ["node", f"{sdk}.mjs", url, *options]
         self._process: subprocess.Popen[bytes] | None = None
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 

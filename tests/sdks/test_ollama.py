@@ -73,10 +73,9 @@ def ask(url: str, way: str, model: str, **request: Any) -> Seen:
     if how == "async":
 
         async def main() -> None:
-            client = ollama.AsyncClient(host=url, timeout=60)
-            async for part in await getattr(client, kind)(stream=True, **request):
-                seen.add(part)
-            await client.close()
+            async with ollama.AsyncClient(host=url, timeout=60) as client:
+                async for part in await getattr(client, kind)(stream=True, **request):
+                    seen.add(part)
 
         asyncio.run(main())
         return seen

@@ -193,8 +193,9 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         str,
         Meta(
             description="Address of the provider, `http://` or `https://`. The format's path is appended to it "
-            "(`openai_chat`: `/chat/completions`, `anthropic`: `/v1/messages`), so an OpenAI address ends in `/v1` and "
-            "an Anthropic address does not. A slash at the end makes no difference.",
+            "(`openai_chat`: `/chat/completions`, `anthropic`: `/v1/messages`, `ollama`: `/api/chat`), so an OpenAI address "
+            "ends in `/v1`, and one of Anthropic, Ollama or Azure (`https://NAME.openai.azure.com`) does not. A slash at the "
+            "end makes no difference.",
             extra={"kind": "base_url", "unless": "preset"},
         ),
     ]

@@ -1,9 +1,14 @@
-// OpenAI's JavaScript SDK, used in all the ways its users do. See jobs.mjs for how it is run.
-import OpenAI, { OpenAIError } from 'openai';
+// OpenAI's JavaScript SDK, used in all the ways its users do, or with the argument "azure" its class for Azure. See
+// jobs.mjs for how it is run.
+import OpenAI, { AzureOpenAI, OpenAIError } from 'openai';
 import { makeParseableResponseFormat } from 'openai/lib/parser';
 import { RESULT, aborted, parsed, seen, serve } from './jobs.mjs';
 
-const client = new OpenAI({ baseURL: `${process.argv[2]}/v1`, apiKey: 'none', maxRetries: 0, timeout: 60_000 });
+const [, , url, kind] = process.argv;
+const common = { apiKey: 'none', maxRetries: 0, timeout: 60_000 };
+const client = kind === 'azure'
+  ? new AzureOpenAI({ ...common, endpoint: url, apiVersion: '2024-10-21' })
+  : new OpenAI({ ...common, baseURL: `${url}/v1` });
 const completions = client.chat.completions;
 
 function addChunk(answer, chunk) {

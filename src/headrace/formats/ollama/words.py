@@ -58,7 +58,7 @@ def read_time(text: str) -> int:
     offset = found[2] or "Z"
     try:
         seconds = datetime.fromisoformat(found[1] + ("+00:00" if offset in "Zz" else offset)).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0
     return max(0, int(seconds))
 
