@@ -16,6 +16,7 @@ from headrace.formats.base import IN_THE_BODY, Located
 from headrace.formats.json import Positive, convert, decode_object
 from headrace.formats.openai_chat.fields import bad, base64_at, data_url_at, object_at, string_at
 from headrace.formats.openai_chat.media import audio_type
+from headrace.formats.openai_chat.request_reader import convert_at
 from headrace.formats.sealing import unseal
 from headrace.model.content import (
     Media,
@@ -329,10 +330,8 @@ def _tools(said: _Body, lost: list[str]) -> tuple[list[Tool | VendorTool], ToolC
         if string_at(raw.get("type"), f"{path}.type") != "function":
             tools.append(VendorTool(vendor=OWN, payload=raw))
             continue
-        try:
-            tool = convert(raw, _Tool)
-        except InvalidRequest as error:
-            raise InvalidRequest(f"{path}.{error.info.message}", param=f"{path}.{error.info.param}") from None
+        string_at(raw.get("name"), f"{path}.name")
+        tool = convert_at(raw, _Tool, path)
         tools.append(
             Tool(name=tool.name, description=tool.description or "", parameters=tool.parameters, strict=tool.strict)
         )

@@ -362,6 +362,7 @@ class ResponsesStreamWriter:
             self.lost.add("stop_sequence")
 
     def _on_end(self, event: ev.End, frames: list[Frame]) -> None:
+        self._close_message(frames)
         usage = event.usage if event.usage is not None else self._usage
         finish = self._finish
         refused = any(part["type"] == "refusal" for item in self._items for part in item.body.get("content", ()))
