@@ -63,7 +63,7 @@ def check(events: list[Any]) -> Response:
     """Of a whole stream: what the events say piece by piece is what the last one says as a whole."""
     assert [event.sequence_number for event in events] == list(range(len(events)))
     assert [event.type for event in events[:2]] == ["response.created", "response.in_progress"]
-    last: Response = events[-1].response
+    last = events[-1].response
     done = [event for event in events if event.type == "response.output_item.done"]
     assert sorted(event.output_index for event in done) == list(range(len(last.output)))
     for event in done:
@@ -77,6 +77,7 @@ def check(events: list[Any]) -> Response:
         if event.type == "response.output_text.done":
             assert event.text == texts.get((event.output_index, event.content_index), "")
     assert "".join(texts.values()) == last.output_text
+    assert isinstance(last, Response)
     return last
 
 

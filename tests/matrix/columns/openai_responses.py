@@ -27,7 +27,6 @@ from tests.matrix.request_limits import (
     no_error_mark,
     no_names,
     no_text_format,
-    nothing,
     only_tools_of,
     text_documents_as_text,
 )
@@ -194,19 +193,24 @@ REQUEST_LIMITS = (
         drop("reasoning.*", lambda part: is_reasoning(part) and getattr(part, "vendor", None) != "openai"),
     ),
     RequestLimit("documents", "those of plain text sent as text", text_documents_as_text),
+    RequestLimit("`top_k`", "left out", clear("top_k")),
     RequestLimit(
-        "other sampling", "`top_k`, `seed`, penalties, `n` left out", clear("top_k", "seed", "presence_penalty")
+        "other sampling",
+        "`seed`, penalties, `n` left out",
+        clear("seed", "presence_penalty", "frequency_penalty", "n"),
     ),
-    RequestLimit("other sampling", "", clear("frequency_penalty", "n")),
     RequestLimit("stop sequences", "left out: there is no field for them", clear("stop_sequences")),
     RequestLimit("structured output", "a schema without a name is called `response`", named_schema),
-    RequestLimit("structured output", "", no_text_format),
-    RequestLimit("reasoning", "a budget becomes an effort; switched off only as the effort `none`", effort),
-    RequestLimit("tools", "`strict` is said to be false where it is not said: left out it would be true", _lax),
-    RequestLimit("vendors' tools", "those of other formats left out", only_tools_of(OWN)),
+    RequestLimit("structured output", "text, the default, is not said", no_text_format),
+    RequestLimit(
+        "reasoning effort and budget", "a budget becomes an effort; switched off only as the effort `none`", effort
+    ),
+    RequestLimit(
+        "tool calls", "a tool's `strict` is said to be false where it is not said: left out it would be true", _lax
+    ),
+    RequestLimit("vendors' own tools", "those of other formats left out", only_tools_of(OWN)),
     STAYS,
     MERGED,
-    RequestLimit("state", "`store` is false", nothing),
 )
 
 
