@@ -45,7 +45,7 @@ def test_a_stream_from_beginning_to_end() -> None:
     driver.data(START).data(text(""))
     assert driver.seen == [Connect(0, 0)], "nor does what no caller could see"
     driver.data(text("a"))
-    assert driver.seen[1:] == [SendHead(200, "text/event-stream")]
+    assert driver.seen[1:] == [SendHead(200, "text/event-stream", stream=True)]
     driver.data(text("b") + text("c"))
     assert driver.told == ["start", "", "a", "b", "c"]
     assert len(driver.writes) == 2, "one write a read"
@@ -95,7 +95,7 @@ def test_the_terminal_event_names_who_answered() -> None:
 )
 def test_every_framing_of_the_caller(framing: str, media_type: str) -> None:
     driver = Driver(framing=framing).open().data(answer("a", "b")).end()
-    assert driver.head == SendHead(200, media_type)
+    assert driver.head == SendHead(200, media_type, stream=True)
     assert driver.told == ["start", "a", "b", "end"]
     if framing == "json_array":
         assert driver.body.endswith(b"]\n")

@@ -75,6 +75,8 @@ PASSED_ON: dict[str, tuple[int, int, str]] = {
     # recording: (frames that do not go on as they are, frames written in their place, why)
     "anthropic/anthropic-tool-search-regex-1.jsonl": (19, 0, "a second answer follows the end of the first"),
     "anthropic/spliced-message-start.jsonl": (7, 7, "the provider began anew: one message_start, blocks renumbered"),
+    "gemini/googleai-streaming-failure-image-rejected.sse": (0, 1, "a bare JSON error becomes a frame"),
+    "gemini/vertexai-streaming-failure-error-mid-stream.sse": (0, 1, "a bare JSON error becomes a frame"),
     "openai-responses/agw-stream-custom-tool.sse": (1, 0, "an end marker that is another format's follows the end"),
     "openai-responses/openai-error-1.jsonl": (1, 1, "the error is told, and then the response that failed, by us"),
     "openai-chat/completions-legacy.jsonl": (17, 19, "the legacy format becomes this one; a role, a usage chunk"),
@@ -133,6 +135,7 @@ def test_every_writer_carries_it(row: FixtureRow, name: str, framing: str) -> No
     came, written = through(name, events, framing)
     response, error = response_of(events)
     arrives, applied = expected(name, response)
+    without_stops(response, arrives)
     check_lost(applied, written.lost)
     cut = cut_calls(response)
     assert comparable(digest_events(came), cut) == comparable(digest(arrives, error), cut)
@@ -144,6 +147,13 @@ def test_every_writer_carries_it(row: FixtureRow, name: str, framing: str) -> No
     grammar = Grammar()
     for event in came:
         grammar.accept(event)
+
+
+def without_stops(response: Response, arrives: Response) -> None:
+    """Of choices that broke off: no reason is made up for them."""
+    for choice, arriving in zip(response.choices, arrives.choices, strict=False):
+        if choice.stop is None:
+            arriving.stop = None
 
 
 def cut_calls(response: Response) -> set[str]:
@@ -166,6 +176,8 @@ def comparable(told: Digest, cut: set[str]) -> Digest:
 def test_a_stream_cut_at_any_event_ends_as_failed(row: FixtureRow, name: str) -> None:
     frames = frames_of(data_of(row.file), native_framing(native(row)))
     whole = events_of(row)
+    if not frames:
+        return  # nothing but a bare error: there is no event to cut at
     ended = next(index for index in range(len(frames) + 1) if is_over(row, frames[:index]))
     for cut in range(ended):
         events = read_frames(row, frames[:cut])
@@ -208,6 +220,7 @@ def test_a_caller_of_the_same_format_gets_the_recorded_frames(row: FixtureRow) -
     assert (len(gone), len(new)) == PASSED_ON.get(row.file, (0, 0, ""))[:2]
     response, error = response_of(events_of(row))
     arrives, _ = expected(native(row), response)
+    without_stops(response, arrives)
     assert digest_events(read_frames(row, sent)) == digest(arrives, error)
 
 

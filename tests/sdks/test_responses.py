@@ -93,13 +93,15 @@ def ask(url: str, way: str, model: str, **request: Any) -> Response:
         return asyncio.run(main())
     with client_of(url) as client:
         if way == "create":
-            return client.responses.create(**request)
+            whole: Response = client.responses.create(**request)
+            return whole
         if way == "stream":
             return check(list(client.responses.create(**request, stream=True)))
         with client.responses.stream(**request) as stream:
             for _ in stream:
                 pass
-            return stream.get_final_response()
+            final: Response = stream.get_final_response()
+            return final
 
 
 def calls_of(response: Response) -> list[tuple[str, str, Any]]:

@@ -75,6 +75,13 @@ PRESETS: dict[str, Preset] = {
         base_url="https://api.anthropic.com",
         claims=("claude-*",),
     ),
+    "google": Preset(
+        format="gemini",
+        key_variable="GEMINI_API_KEY",
+        url_variable="GEMINI_BASE_URL",
+        base_url="https://generativelanguage.googleapis.com/v1beta",
+        claims=("gemini-*",),
+    ),
     "azure_openai": Preset(
         format="azure_openai",
         vendor="openai",

@@ -113,7 +113,8 @@ class Answer:
         if prologue:
             self._pieces.insert(0, prologue)
             self.buffered += len(prologue)
-        return self._head(200, caller_media_type(self.caller))
+        self.status = 200
+        return SendHead(200, caller_media_type(self.caller), stream=self.caller.stream)
 
     def close(self, now: float) -> None:
         """Write the epilogue."""

@@ -52,6 +52,8 @@ class SendHead(msgspec.Struct, frozen=True, gc=False):
     content_type: str
     headers: tuple[tuple[str, str], ...] = ()
     """Beside the content type (Retry-After)."""
+    stream: bool = False
+    """Whether the body goes on from here; else all of it waits behind the head."""
 
 
 class Finish(msgspec.Struct, frozen=True, gc=False):

@@ -252,8 +252,7 @@ class StreamDriver:
                 *((name.encode("ascii"), value.encode("latin-1")) for name, value in command.headers),
                 *self._headers,
             ]
-            if command.content_type == engine.JSON:
-                # Not a stream: the head comes when all of the body waits behind it.
+            if not command.stream:
                 headers.append((b"content-length", b"%d" % self.stream.buffered))
             self._head = {"type": "http.response.start", "status": command.status, "headers": headers}
         elif isinstance(command, engine.Settle):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from .base import Column
+from .gemini import COLUMN as GEMINI
 from .ollama import OLLAMA, OLLAMA_GENERATE
 from .openai_responses import COLUMN as OPENAI_RESPONSES
 
-_COLUMNS: tuple[Column, ...] = (OPENAI_RESPONSES, OLLAMA, OLLAMA_GENERATE)
+_COLUMNS: tuple[Column, ...] = (OPENAI_RESPONSES, GEMINI, OLLAMA, OLLAMA_GENERATE)
 
 COLUMNS: dict[str, Column] = {column.name: column for column in _COLUMNS}
