@@ -94,7 +94,7 @@ CASES: dict[str, tuple[str, int, int, str, str, str]] = {
         2,
         15,
         "providers.a.format",
-        'openai_chat; found "openai"',
+        'openai_responses; found "openai"',
         "",
     ),
     "duration without number": (

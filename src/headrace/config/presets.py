@@ -82,6 +82,13 @@ PRESETS: dict[str, Preset] = {
         base_url="https://generativelanguage.googleapis.com/v1beta",
         claims=("gemini-*",),
     ),
+    "mistral": Preset(
+        format="mistral",
+        key_variable="MISTRAL_API_KEY",
+        url_variable="MISTRAL_BASE_URL",
+        base_url="https://api.mistral.ai/v1",
+        claims=("mistral-*", "magistral-*", "ministral-*", "codestral-*", "devstral-*", "pixtral-*"),
+    ),
     "azure_openai": Preset(
         format="azure_openai",
         vendor="openai",

@@ -23,13 +23,15 @@ from .think import ThinkSplitter
 class Output:
     """What the frame under way has given so far, and what the choices of a stream share."""
 
-    __slots__ = ("audio_type", "dirty", "events", "next_block", "stream_id", "vendor")
+    __slots__ = ("audio_type", "chunked", "dirty", "events", "next_block", "stream_id", "vendor")
 
     def __init__(self, vendor: str) -> None:
         self.vendor = vendor
         self.events: list[Event] = []
         self.dirty = False
         """The frame may not stand for its events: something in it had to be mended."""
+        self.chunked = False
+        """Content may be an array of chunks: the format's own way, nothing to mend."""
         self.next_block = 0
         self.stream_id = ""
         self.audio_type = "audio/pcm"
@@ -69,7 +71,7 @@ class Choice:
         content = delta.get("content")
         tokens = _tokens(logprobs, "content")
         if isinstance(content, list):
-            self._out.dirty = True
+            self._out.dirty = self._out.dirty or not self._out.chunked
             self._content_parts(content)
         elif isinstance(content, str) and (content or tokens):
             self._content(content, tokens)

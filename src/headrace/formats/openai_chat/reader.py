@@ -71,12 +71,14 @@ class ChatStreamReader(FrameReader):
         "_usage",
     )
 
-    def __init__(self, options: ReaderOptions) -> None:
+    def __init__(self, options: ReaderOptions, *, chunked: bool = False) -> None:
+        """`chunked`: content in an array of chunks is the format's own way, and may pass as it is."""
         self._provider = options.provider or None
         self._passthrough = options.passthrough
         self._done_marker = options.quirks.get("done_marker") is not False
         self._think = options.quirks.get("think_tags")
         self._out = Output(options.vendor or VENDOR)
+        self._out.chunked = chunked
         self._templates = Templates()
         self._latest: Template | None = None
         self._choices: dict[int, Choice] = {}

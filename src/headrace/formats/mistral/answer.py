@@ -1,0 +1,106 @@
+"""Answers and errors: what OpenAI's codecs read and write, in Mistral's shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from headrace.formats import openai_chat
+from headrace.formats.base import ReaderOptions, StreamReader, WriterOptions
+from headrace.formats.json import encode
+from headrace.formats.openai_chat.errors import write_error_object
+from headrace.formats.openai_chat.reader import ChatStreamReader
+from headrace.framing.frame import Frame
+from headrace.model import events as ev
+from headrace.model.errors import ErrorInfo
+from headrace.model.events import BlockKind, Event
+from headrace.model.response import Response
+
+from .shapes import with_thinking
+
+_decode = msgspec.json.Decoder().decode
+
+
+def stream_reader(options: ReaderOptions) -> StreamReader:
+    """OpenAI's, to which content in chunks is nothing strange."""
+    return ChatStreamReader(options, chunked=True)
+
+
+class MistralStreamWriter:
+    """Writes one stream for a caller of this format. Tool calls go out whole, as Mistral's do."""
+
+    def __init__(self, options: WriterOptions) -> None:
+        self._inner = openai_chat.FORMAT.stream_writer(options)
+        self._passthrough = options.passthrough
+        self._calls: dict[int, tuple[ev.BlockStart, list[str]]] = {}
+        self.lost: set[str] = self._inner.lost
+
+    def write(self, events: Sequence[Event]) -> list[Frame]:
+        frames: list[Frame] = []
+        for event in events:
+            self._write(event, frames)
+        return frames
+
+    def _write(self, event: Event, frames: list[Frame]) -> None:
+        if self._passthrough and event.origin is not None:  # type: ignore[attr-defined]  # every event has one
+            made = self._inner.write([event])
+        elif isinstance(event, ev.BlockStart) and event.type is BlockKind.TOOL_CALL:
+            self._calls[event.block] = event, []
+            return
+        elif isinstance(event, ev.ToolDelta):
+            self._calls[event.block][1].append(event.arguments)
+            return
+        elif isinstance(event, ev.BlockStop) and event.block in self._calls:
+            made = self._call(event, *self._calls.pop(event.block))
+        else:
+            made = self._inner.write([event])
+        if isinstance(event, ev.Error) and made and made[-1].data == _DONE:
+            # Mistral's error object in place of OpenAI's, and no end marker: nothing has come to its end.
+            made = made[:-1] if event.origin is not None else [Frame(write_error(event.error))]
+        self.lost |= self._inner.lost
+        frames += [_told(frame) if b'"reasoning_content"' in frame.data else frame for frame in made]
+
+    def _call(self, stop: ev.BlockStop, start: ev.BlockStart, pieces: list[str]) -> list[Frame]:
+        if not stop.complete:
+            self.lost.add("tool_call.incomplete")
+            return []
+        arguments = "".join(pieces) or "{}"
+        frames = self._inner.write([start, ev.ToolDelta(start.block, arguments), stop])
+        chunks = [_decode(frame.data) for frame in frames]
+        first = next(n for n, chunk in enumerate(chunks) if _calls_of(chunk))
+        _calls_of(chunks[first])[0]["function"]["arguments"] = arguments
+        return [*frames[:first], Frame(encode(chunks[first]))]
+
+
+_DONE = b"[DONE]"
+
+
+def _calls_of(chunk: dict[str, Any]) -> list[Any]:
+    calls: list[Any] = [call for choice in chunk["choices"] for call in choice["delta"].get("tool_calls") or ()]
+    return calls
+
+
+def _told(frame: Frame) -> Frame:
+    chunk = _decode(frame.data)
+    for choice in chunk.get("choices", ()):
+        choice["delta"] = with_thinking(choice["delta"])
+    return Frame(encode(chunk), frame.event, frame.id)
+
+
+def write_response(response: Response, options: WriterOptions) -> bytes:
+    body: dict[str, Any] = _decode(openai_chat.FORMAT.write_response(response, options))
+    if options.passthrough and isinstance(response.origin, bytes):
+        return response.origin
+    for choice in body.get("choices", ()):
+        choice["message"] = with_thinking(choice["message"])
+    body.setdefault("usage", {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0})  # required there
+    return encode(body)
+
+
+def write_error(info: ErrorInfo) -> bytes:
+    """Mistral's error object, bare."""
+    error = write_error_object(info)
+    said = {name: error.get(name) for name in ("message", "type", "param", "code")}
+    return encode({"object": "error", **said})
