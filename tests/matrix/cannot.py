@@ -183,6 +183,12 @@ def _sealed(choice: Choice) -> None:
             part.data, part.vendor = seal(part.vendor, "", part.data), "anthropic"
 
 
+def _unsigned(choice: Choice) -> None:
+    for part in choice.parts:
+        if isinstance(part, Reasoning):
+            part.signature = None
+
+
 SEALED = "signatures and redacted reasoning"
 
 CANNOT: dict[str, tuple[Limit, ...]] = {
@@ -290,6 +296,16 @@ CANNOT["anthropic"] += (
 )
 
 CANNOT |= {name: column.limits for name, column in COLUMNS.items()}
+CANNOT["mistral"] = (
+    *[limit for limit in CANNOT["openai_chat"] if limit.what != SEALED],
+    Limit(
+        SEALED,
+        "left out: there is no place for them",
+        without(lambda part: isinstance(part, RedactedReasoning)),
+        lost="redacted_reasoning",
+    ),
+    Limit(SEALED, "thinking is a chunk of the content", each_choice(_unsigned), lost="reasoning.signature"),
+)
 
 ROWS = (
     "text",

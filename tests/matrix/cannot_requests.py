@@ -7,6 +7,10 @@ another format are changed: in the same format a body goes on as it is.
 
 from __future__ import annotations
 
+from headrace.formats.mistral.shapes import nine
+from headrace.model.content import ToolCall, ToolResult
+from headrace.model.request import ReasoningConfig, Request
+
 from .columns import COLUMNS
 from .request_limits import (
     MERGED,
@@ -32,6 +36,7 @@ from .request_limits import (
     no_text_format,
     nothing,
     only_tools_of,
+    parts_of,
     text_documents_as_data,
     text_documents_as_text,
 )
@@ -92,6 +97,28 @@ REQUEST_CANNOT: dict[str, tuple[RequestLimit, ...]] = {
 }
 
 REQUEST_CANNOT |= {name: column.request_limits for name, column in COLUMNS.items()}
+
+
+def _nine_letters(request: Request, lost: set[str]) -> None:
+    for part in parts_of(request):
+        if isinstance(part, ToolCall):
+            part.id = nine(part.id)
+        elif isinstance(part, ToolResult):
+            part.tool_call_id = nine(part.tool_call_id)
+
+
+def _two_efforts(request: Request, lost: set[str]) -> None:
+    if request.reasoning is not None and request.reasoning.effort not in (None, "none"):
+        request.reasoning = ReasoningConfig(effort="high")
+
+
+REQUEST_CANNOT["mistral"] = (
+    *REQUEST_CANNOT["openai_chat"],
+    RequestLimit("tool calls", "ids become nine letters and digits", _nine_letters),
+    RequestLimit("reasoning effort and budget", "`high`, or `none`", _two_efforts),
+    RequestLimit("other sampling", "log probabilities left out", clear("logprobs", "top_logprobs")),
+    RequestLimit("`user`", "left out", clear("user")),
+)
 
 REQUEST_ROWS = (
     "system prompts",

@@ -132,9 +132,9 @@ def read(
     """
     format = FORMATS[name]
     framing = framing or format.framings[0]
-    quirks = {"done_marker": False} if framing == "ndjson" and name == "openai_chat" else {}
+    quirks = {"done_marker": False} if framing == "ndjson" and name in ("openai_chat", "mistral") else {}
     if name in COLUMNS:
-        quirks = dict(COLUMNS[name].quirks)
+        quirks |= COLUMNS[name].quirks
     reader = format.stream_reader(ReaderOptions(quirks=quirks, passthrough=passthrough, vendor=vendor))
     decoder = FRAMINGS[framing].decoder(**format.framing_options)
     events: list[Event] = []

@@ -35,7 +35,7 @@ def due(name: str, response: Response, *, whole: bool) -> Digest:
         told.created = 0  # its messages carry no time
     if name in COLUMNS:
         COLUMNS[name].unnamed(told)
-    if whole and name == "openai_chat":
+    if whole and name in ("openai_chat", "mistral"):
         for one in told.answers.values():
             one.media = [(medium[0].replace("audio/pcm", "audio/*"), *medium[1:]) for medium in one.media]
     return told

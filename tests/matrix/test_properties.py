@@ -139,7 +139,7 @@ def test_every_stream_ends_exactly_once(name: str, framing: str, events: list[Ev
         check_whole_ending(name, written.frames)
     came = read(name, [written.data], framing)
     check_legal(came)
-    if name == "openai_chat" and not tells_its_end(events, framing):
+    if name in ("openai_chat", "mistral") and not tells_its_end(events, framing):
         return
     assert isinstance(came[-1], type(events[-1]))
 

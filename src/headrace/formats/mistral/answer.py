@@ -29,12 +29,14 @@ def stream_reader(options: ReaderOptions) -> StreamReader:
 
 
 class MistralStreamWriter:
-    """Writes one stream for a caller of this format. Tool calls go out whole, as Mistral's do."""
+    """Writes one stream for a caller of this format. Tool calls go out whole, as Mistral's do; signatures have no place."""
 
     def __init__(self, options: WriterOptions) -> None:
         self._inner = openai_chat.FORMAT.stream_writer(options)
         self._passthrough = options.passthrough
         self._calls: dict[int, tuple[ev.BlockStart, list[str]]] = {}
+        self._stops: dict[int, ev.BlockStop] = {}
+        self._sealed: set[int] = set()
         self.lost: set[str] = self._inner.lost
 
     def write(self, events: Sequence[Event]) -> list[Frame]:
@@ -49,11 +51,21 @@ class MistralStreamWriter:
         elif isinstance(event, ev.BlockStart) and event.type is BlockKind.TOOL_CALL:
             self._calls[event.block] = event, []
             return
+        elif isinstance(event, ev.SignatureDelta):
+            self.lost.add("reasoning.signature")
+            return
+        elif isinstance(event, ev.BlockStart) and event.type is BlockKind.REDACTED_REASONING:
+            self._sealed.add(event.block)
+            self.lost.add("redacted_reasoning")
+            return
+        elif isinstance(event, ev.BlockStop) and event.block in self._sealed:
+            return
         elif isinstance(event, ev.ToolDelta):
             self._calls[event.block][1].append(event.arguments)
             return
         elif isinstance(event, ev.BlockStop) and event.block in self._calls:
-            made = self._call(event, *self._calls.pop(event.block))
+            self._stops[event.block] = event
+            made = self._whole_calls()
         else:
             made = self._inner.write([event])
         if isinstance(event, ev.Error) and made and made[-1].data == _DONE:
@@ -61,6 +73,13 @@ class MistralStreamWriter:
             made = made[:-1] if event.origin is not None else [Frame(write_error(event.error))]
         self.lost |= self._inner.lost
         frames += [_told(frame) if b'"reasoning_content"' in frame.data else frame for frame in made]
+
+    def _whole_calls(self) -> list[Frame]:
+        """Calls that have stopped, in the order they began."""
+        frames: list[Frame] = []
+        while self._calls and (block := next(iter(self._calls))) in self._stops:
+            frames += self._call(self._stops.pop(block), *self._calls.pop(block))
+        return frames
 
     def _call(self, stop: ev.BlockStop, start: ev.BlockStart, pieces: list[str]) -> list[Frame]:
         if not stop.complete:

@@ -46,7 +46,9 @@ def with_thinking(message: Body) -> Body:
     """A message or a delta of OpenAI's dialect in Mistral's: reasoning becomes the first chunk of the content."""
     message = dict(message)
     text = message.pop("reasoning_content", None)
-    message.pop("refusal", None)
+    message.pop("reasoning_details", None)
+    if message.get("refusal") is None:
+        message.pop("refusal", None)
     if not text:
         return message
     content = message.get("content")
@@ -54,13 +56,48 @@ def with_thinking(message: Body) -> Body:
     return {**message, "content": [thinking(text), *chunks]}
 
 
-def without_thinking(message: Any) -> Any:
+def in_openais_words(message: Any) -> Any:
     """A caller's message in OpenAI's dialect: thinking chunks become reasoning beside the content."""
     content = message.get("content") if isinstance(message, dict) else None
     if not isinstance(content, list):
         return message
     thoughts = [chunk for chunk in content if isinstance(chunk, dict) and chunk.get("type") == "thinking"]
+    others = [_openais(chunk) for chunk in content if chunk not in thoughts]
     if not thoughts:
-        return message
-    others = [chunk for chunk in content if chunk not in thoughts]
+        return {**message, "content": others}
     return {**message, "content": others or None, "reasoning_content": "".join(map(thought, thoughts))}
+
+
+def in_mistrals_words(message: Body) -> Body:
+    """A message in OpenAI's dialect for Mistral."""
+    written = with_thinking(message)
+    calls = written.get("tool_calls")
+    if isinstance(calls, list):
+        written["tool_calls"] = [{**call, "id": nine(str(call.get("id", "")))} for call in calls]
+    if written.get("tool_call_id") is not None:
+        written["tool_call_id"] = nine(written["tool_call_id"])
+    if isinstance(written.get("content"), list):
+        written["content"] = [_mistrals(chunk) for chunk in written["content"]]
+    return written
+
+
+def _openais(chunk: Any) -> Any:
+    kind = chunk.get("type") if isinstance(chunk, dict) else None
+    if kind == "document_url":
+        file = {"file_data": chunk.get("document_url")}
+        name = chunk.get("document_name")
+        return {"type": "file", "file": {**file, "filename": name} if name is not None else file}
+    if kind == "input_audio" and isinstance(chunk.get("input_audio"), str):
+        return {"type": "input_audio", "input_audio": {"data": chunk["input_audio"], "format": "wav"}}  # it is not said
+    return chunk
+
+
+def _mistrals(chunk: Any) -> Any:
+    kind = chunk.get("type") if isinstance(chunk, dict) else None
+    if kind == "file" and isinstance(chunk["file"].get("file_data"), str):
+        file = chunk["file"]
+        told = {"type": "document_url", "document_url": file["file_data"]}
+        return {**told, "document_name": file["filename"]} if file.get("filename") else told
+    if kind == "input_audio":
+        return {"type": "input_audio", "input_audio": chunk["input_audio"]["data"]}
+    return chunk

@@ -31,7 +31,7 @@ class Output:
         self.dirty = False
         """The frame may not stand for its events: something in it had to be mended."""
         self.chunked = False
-        """Content may be an array of chunks: the format's own way, nothing to mend."""
+        """Mistral's way: content may be an array of chunks, and calls need no index."""
         self.next_block = 0
         self.stream_id = ""
         self.audio_type = "audio/pcm"
@@ -194,7 +194,7 @@ class Choice:
         if not (id or name or arguments or self.calls.all):
             return
         call, begins = self.calls.find(key, id, name, arguments, beside=beside)
-        if mend:
+        if mend and not self._out.chunked:
             first = begins and bool(id) and bool(name) and raw.get("type") in {"function", None}
             goes_on = not begins and not raw.get("id") and raw.get("id") != "" and not name
             if call.position != key or function is raw or not (first or goes_on):

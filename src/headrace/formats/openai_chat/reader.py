@@ -72,7 +72,8 @@ class ChatStreamReader(FrameReader):
     )
 
     def __init__(self, options: ReaderOptions, *, chunked: bool = False) -> None:
-        """`chunked`: content in an array of chunks is the format's own way, and may pass as it is."""
+        """`chunked`: content in an array of chunks, and calls without an index, are the format's own way, and may pass as
+        they are."""
         self._provider = options.provider or None
         self._passthrough = options.passthrough
         self._done_marker = options.quirks.get("done_marker") is not False
