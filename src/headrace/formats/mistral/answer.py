@@ -65,7 +65,7 @@ class MistralStreamWriter:
             return
         elif isinstance(event, ev.BlockStop) and event.block in self._calls:
             self._stops[event.block] = event
-            made = self._whole_calls()
+            made = self._whole_calls(self._calls[event.block][0].choice)
         else:
             made = self._inner.write([event])
         if isinstance(event, ev.Error) and made and made[-1].data == _DONE:
@@ -74,10 +74,12 @@ class MistralStreamWriter:
         self.lost |= self._inner.lost
         frames += [_told(frame) if b'"reasoning_content"' in frame.data else frame for frame in made]
 
-    def _whole_calls(self) -> list[Frame]:
-        """Calls that have stopped, in the order they began."""
+    def _whole_calls(self, choice: int) -> list[Frame]:
+        """Calls of a choice that have stopped, in the order they began, up to the first that goes on."""
         frames: list[Frame] = []
-        while self._calls and (block := next(iter(self._calls))) in self._stops:
+        for block in [block for block, (start, _) in self._calls.items() if start.choice == choice]:
+            if block not in self._stops:
+                break
             frames += self._call(self._stops.pop(block), *self._calls.pop(block))
         return frames
 
