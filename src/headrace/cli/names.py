@@ -6,9 +6,9 @@ from enum import StrEnum
 
 import typer
 
-from headrace.formats import FORMATS, Format
+from headrace.formats import PROVIDED, Format
 
-FORMAT_NAMES = tuple(name.replace("_", "-") for name in FORMATS)
+FORMAT_NAMES = tuple(name.replace("_", "-") for name in PROVIDED)
 METAVAR = f"[{'|'.join(FORMAT_NAMES)}]"
 
 
@@ -21,7 +21,7 @@ def known_format(name: str | None) -> str | None:
 
 def codecs(name: str) -> Format:
     """The format of a checked name."""
-    return FORMATS[name.replace("-", "_")]
+    return PROVIDED[name.replace("-", "_")]
 
 
 class FramingName(StrEnum):

@@ -17,9 +17,9 @@ from msgspec import Meta, Struct, field
 from headrace.config.credentials import Secret
 from headrace.config.errors import Problem
 from headrace.config.presets import PRESETS
-from headrace.formats import FORMATS
+from headrace.formats import PROVIDED
 
-DEFAULT_VENDORS = {name: fmt.vendor for name, fmt in FORMATS.items()}
+DEFAULT_VENDORS = {name: fmt.vendor for name, fmt in PROVIDED.items()}
 """The vendor of a provider that names none, by its format."""
 
 REPLAY = "replay"
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     FormatName = str
     PresetName = str
 else:
-    FormatName = Literal[tuple(FORMATS)]
+    FormatName = Literal[tuple(PROVIDED)]
     PresetName = Literal[tuple(PRESETS)]
 ProviderName = Annotated[str, Meta(extra={"kind": "provider_name"})]
 ModelName = Annotated[str, Meta(extra={"kind": "model"})]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.formats import (
+    ag_ui,
     anthropic,
     azure_openai,
     gateway,
@@ -13,6 +14,7 @@ from headrace.formats import (
     ollama_generate,
     openai_chat,
     openai_responses,
+    vercel_ui,
 )
 from headrace.formats.base import Format
 
@@ -29,8 +31,13 @@ FORMATS: dict[str, Format] = {
         azure_openai.FORMAT,
         ollama.FORMAT,
         ollama_generate.FORMAT,
+        vercel_ui.FORMAT,
+        ag_ui.FORMAT,
     )
 }
 """Every format by its name."""
 
-__all__ = ["FORMATS", "Format"]
+PROVIDED: dict[str, Format] = {name: fmt for name, fmt in FORMATS.items() if fmt.provides}
+"""Those that there are providers of."""
+
+__all__ = ["FORMATS", "PROVIDED", "Format"]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headrace.formats import FORMATS
+from headrace.formats import PROVIDED
 from headrace.framing import FRAMINGS, Frame, FramingError, SSEDecoder
 from headrace.tape.record import is_recording, read_recording
 from headrace.tape.recording import DEFAULT_GAP, Piece, Recording, RecordingError
@@ -74,19 +74,19 @@ def read_file(path: Path, name: str, row: Row, format: str | None) -> Recording:
         raise RecordingError(f"it is not {framing}: {error}") from None
     known = listed or _sniff(pieces) or format
     if known is None:
-        raise RecordingError(f"its format is not known: say which of {', '.join(FORMATS)} it is")
+        raise RecordingError(f"its format is not known: say which of {', '.join(PROVIDED)} it is")
     if carrier == "payloads":
         pieces, carrier = _with_envelope(pieces, known), "sse"
     return Recording(name, known, tuple(pieces), carrier, row.description, leftover)
 
 
 def _format_name(word: str) -> str:
-    if word in FORMATS:
+    if word in PROVIDED:
         return word
     for prefix, name in _FORMAT_NAMES.items():
         if word == prefix or word.startswith(prefix + "."):
             return name
-    raise RecordingError(f"its format is {word}, and only {', '.join(FORMATS)} can be played")
+    raise RecordingError(f"its format is {word}, and only {', '.join(PROVIDED)} can be played")
 
 
 def _by_extension(path: Path) -> str:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from headrace.formats import FORMATS
+from headrace.formats import PROVIDED
 from headrace.framing import FRAMINGS, Frame, FramingError, SSEDecoder
 from headrace.tape.recording import Piece, Recording, RecordingError
 
@@ -53,10 +53,10 @@ class Recorder:
         created: int = 0,
         description: str = "",
     ) -> None:
-        if format not in FORMATS or framing not in FRAMINGS:
-            raise ValueError(f"cannot record {format} over {framing}: choose from {[*FORMATS]} and {[*FRAMINGS]}")
+        if format not in PROVIDED or framing not in FRAMINGS:
+            raise ValueError(f"cannot record {format} over {framing}: choose from {[*PROVIDED]} and {[*FRAMINGS]}")
         self._write = write
-        self._decoder = FRAMINGS[framing].decoder(**FORMATS[format].framing_options)
+        self._decoder = FRAMINGS[framing].decoder(**PROVIDED[format].framing_options)
         self._broken = False
         self._last = 0.0
         self._line(
@@ -115,8 +115,8 @@ def read_recording(data: bytes, name: str) -> Recording:
     header = _decode(lines[0], Header, name, 1)
     if header.tape != VERSION:
         raise RecordingError(f"{name}: a recording of version {header.tape}; this program reads version {VERSION}")
-    if header.format not in FORMATS:
-        raise RecordingError(f"{name}: format {header.format!r} is not one of {', '.join(FORMATS)}")
+    if header.format not in PROVIDED:
+        raise RecordingError(f"{name}: format {header.format!r} is not one of {', '.join(PROVIDED)}")
     if header.framing not in FRAMINGS:
         raise RecordingError(f"{name}: framing {header.framing!r} is not one of {', '.join(FRAMINGS)}")
     pieces = [

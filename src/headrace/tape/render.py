@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.formats import FORMATS
+from headrace.formats import PROVIDED
 from headrace.formats.base import Format, ReaderOptions, StreamReader, StreamWriter, WriterOptions
 from headrace.framing import Frame
 from headrace.model.assemble import Assembler
@@ -145,7 +145,7 @@ def _untouched(recording: Recording, framing: str) -> Iterator[Piece]:
 
 def _read(recording: Recording) -> Iterator[tuple[float, list[Event]]]:
     """The recording's events, as the reader of its format understands them; what it does not is passed over."""
-    reader = FORMATS[recording.format].stream_reader(ReaderOptions())
+    reader = PROVIDED[recording.format].stream_reader(ReaderOptions())
     at = 0.0
     for piece in recording.pieces:
         at = piece.at

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from headrace.formats import FORMATS
+from headrace.formats import PROVIDED
 from headrace.formats.base import Format
 from headrace.formats.json import decode_object, encode
 from headrace.formats.locate import Locator, Place
@@ -35,7 +35,7 @@ MAX_REMEMBERED = 10_000
 _MAX_NAMES_SHOWN = 40
 
 
-PLACES = Locator((fmt for fmt in FORMATS.values() if fmt.provides), anywhere=True)
+PLACES = Locator(PROVIDED.values(), anywhere=True)
 """The paths that are served, behind any prefix."""
 
 
@@ -98,8 +98,8 @@ class ReplayServer:
         api_key: str | None = None,
         record: bool = False,
     ) -> None:
-        if default_format not in FORMATS:
-            raise ValueError(f"default_format {default_format!r} is not one of {', '.join(FORMATS)}")
+        if default_format not in PROVIDED:
+            raise ValueError(f"default_format {default_format!r} is not one of {', '.join(PROVIDED)}")
         if default_stream is not None and default_stream not in library:
             raise ValueError(f"default_stream {default_stream!r} is not in the library")
         if not 0 <= speed < float("inf"):
@@ -113,7 +113,7 @@ class ReplayServer:
         """The requests so far, where `record` is set; the latest MAX_REMEMBERED."""
         self.active = 0
         """Answers under way."""
-        self._default_format = FORMATS[default_format]
+        self._default_format = PROVIDED[default_format]
         self._default_stream = default_stream
         self._api_key = api_key
         self._record = record
@@ -271,7 +271,7 @@ class ReplayServer:
 
     def _models(self, request: HttpRequest) -> Iterator[answers.Step]:
         anthropic = "anthropic-version" in request.headers or "x-api-key" in request.headers
-        format = FORMATS["anthropic"] if anthropic else self._default_format
+        format = PROVIDED["anthropic"] if anthropic else self._default_format
         if not self._authorized(format, request):
             return _failure(format, _UNAUTHENTICATED)
         names = self.library.names

@@ -177,7 +177,11 @@ class _Conversation:
         known = any(waiting == id for waiting, _ in self._waiting)
         self._waiting = [entry for entry in self._waiting if entry[0] != id]
         failed = said.keys() == {"error"}
-        only = next(iter(said.values())) if said.keys() in ({"error"}, {"output"}, {"result"}) else said
+        only: Any = said
+        if said.keys() in ({"error"}, {"output"}, {"result"}):
+            only = next(iter(said.values()))
+        elif said.keys() == {"name", "content"}:  # as Vercel's SDK writes it
+            only = said["content"]
         text = only if isinstance(only, str) else json.dumps(only, ensure_ascii=False)
         parts: list[Part] = [Text(text=text)] if text else []
         more = raw.get("parts")
