@@ -44,7 +44,7 @@ format: $(STAMP) ## Format the code
 
 lock: $(STAMP) ## Renew requirements.lock from pyproject.toml
 	@$(BIN)/python -m piptools --version >/dev/null 2>&1 || $(BIN)/pip install --quiet pip-tools
-	@$(BIN)/pip-compile --quiet --all-extras --generate-hashes --strip-extras --allow-unsafe --no-header \
+	@$(BIN)/pip-compile --quiet --all-extras --generate-hashes --no-strip-extras --allow-unsafe --no-header \
 		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file requirements.lock pyproject.toml
 
 bench: $(STAMP) ## Measure against nginx; takes ten minutes (see bench/README.md)
