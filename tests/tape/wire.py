@@ -16,6 +16,8 @@ PATHS = {
     "anthropic": ("/v1/messages", "application/json"),
     "llm_stream": ("/v1/chat", "application/llm-request+json"),
     "gateway": ("/v1/chat", "application/json"),
+    "cohere": ("/v2/chat", "application/json"),
+    "mistral": ("/mistral/v1/chat/completions", "application/json"),
 }
 
 _EXTRA: dict[str, dict[str, Any]] = {
@@ -23,6 +25,8 @@ _EXTRA: dict[str, dict[str, Any]] = {
     "anthropic": {"max_tokens": 100},
     "llm_stream": {"version": "1.0"},
     "gateway": {},
+    "cohere": {},
+    "mistral": {},
 }
 
 

@@ -89,6 +89,13 @@ PRESETS: dict[str, Preset] = {
         base_url="https://api.mistral.ai/v1",
         claims=("mistral-*", "magistral-*", "ministral-*", "codestral-*", "devstral-*", "pixtral-*"),
     ),
+    "cohere": Preset(
+        format="cohere",
+        key_variable="CO_API_KEY",
+        url_variable="CO_API_URL",
+        base_url="https://api.cohere.com",
+        claims=("command-*",),
+    ),
     "azure_openai": Preset(
         format="azure_openai",
         vendor="openai",

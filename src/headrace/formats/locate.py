@@ -30,14 +30,17 @@ class Locator:
     behind a provider's base URL do."""
 
     def __init__(self, formats: Iterable[Format], *, anywhere: bool = False) -> None:
-        routes = [(fmt, route) for fmt in formats for route in fmt.routes]
-        routes.sort(key=lambda entry: (-_fixed(entry[1]), entry[1].query is None))  # stable: registry order else
-        self.paths = sorted({route.path for _, route in routes})
+        routes = [
+            (fmt, route, route.path.removeprefix("/v1") if anywhere else route.path)
+            for fmt in formats
+            for route in fmt.routes
+        ]
+        routes.sort(key=lambda entry: (-_fixed(entry[2]), entry[1].query is None))  # stable: registry order else
+        self.paths = sorted({route.path for _, route, _ in routes})
         """All paths, for messages."""
         self._exact: dict[str, list[Place]] = {}
         self._patterns: list[tuple[re.Pattern[str], Format, Route]] = []
-        for fmt, route in routes:
-            path = route.path.removeprefix("/v1") if anywhere else route.path
+        for fmt, route, path in routes:
             if anywhere or _MODEL in path:
                 self._patterns.append((_pattern(path, anywhere), fmt, route))
             else:
@@ -59,8 +62,8 @@ class Locator:
         return [place for place in found if place.route.query is None or place.route.query in given]
 
 
-def _fixed(route: Route) -> int:
-    return len(route.path.replace(_MODEL, ""))
+def _fixed(path: str) -> int:
+    return len(path.replace(_MODEL, ""))
 
 
 def _pattern(path: str, anywhere: bool) -> re.Pattern[str]:

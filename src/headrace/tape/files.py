@@ -22,13 +22,18 @@ from headrace.tape.recording import DEFAULT_GAP, Piece, Recording, RecordingErro
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
 
-_FORMAT_NAMES = {"anthropic.messages": "anthropic", "openai.chat": "openai_chat"}
+_FORMAT_NAMES = {
+    "anthropic.messages": "anthropic",
+    "openai.chat": "openai_chat",
+    "cohere.v2": "cohere",
+    "mistral.chat": "mistral",
+}
 """What an index calls the formats; ours are known as well, and so are dialects (`openai.chat.groq`)."""
 
-_TERMINAL = {"openai_chat": b"[DONE]"}
+_TERMINAL = dict.fromkeys(("openai_chat", "cohere", "mistral"), b"[DONE]")
 """Terminal frames that are not JSON, which collections of payloads leave out."""
 
-_EVENT_FIELD = {"anthropic": "type", "llm_stream": "type", "gateway": "type"}
+_EVENT_FIELD = dict.fromkeys(("anthropic", "llm_stream", "gateway", "cohere"), "type")
 """Formats whose SSE events are named, and the payload's field that repeats the name."""
 
 _BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2,}")
@@ -192,6 +197,7 @@ _SIGNS: tuple[tuple[str, Callable[[dict[str, Any]], bool]], ...] = (
     # what the first JSON frame of a stream of the format shows
     ("openai_chat", lambda payload: payload.get("object") == "chat.completion.chunk"),
     ("anthropic", lambda payload: payload.get("type") in ("message_start", "ping")),
+    ("cohere", lambda payload: payload.get("type") == "message-start"),
     ("llm_stream", lambda payload: payload.get("type") == "stream.start"),
     ("gateway", lambda payload: payload.get("type") == "start" and "provider" in payload),
 )

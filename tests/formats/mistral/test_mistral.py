@@ -166,3 +166,62 @@ def test_a_failed_stream_ends_with_the_error_alone() -> None:
     assert not any(frame.data == b"[DONE]" for frame in frames)
     info = MISTRAL.read_error(422, {}, frames[-1].data)
     assert info.message == "Too late"
+
+
+def test_ids_of_another_provider_are_made_nine_letters_in_a_callers_own_body() -> None:
+    """Its earlier turn may have been another provider's."""
+    call = {"id": "call_vienna", "type": "function", "function": {"name": "f", "arguments": "{}"}, "x": 1}
+    kept = {**call, "id": "gSIMJiOkT"}
+    messages = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "", "tool_calls": [call, kept]},
+        {"role": "tool", "tool_call_id": "call_vienna", "content": "12 degrees"},
+        {"role": "tool", "tool_call_id": "gSIMJiOkT", "content": "13 degrees"},
+    ]
+    request = MISTRAL.read_request(json.dumps({"model": "m", "messages": messages}).encode())
+    sent = json.loads(MISTRAL.write_request(request, TARGET).body)["messages"]
+    first, second = sent[1]["tool_calls"]
+    assert re.fullmatch("[a-zA-Z0-9]{9}", first["id"])
+    assert first == {**call, "id": sent[2]["tool_call_id"]}
+    assert second == kept
+    assert sent[3] == messages[3]
+    assert request.origin is not None
+    assert request.origin["messages"] == messages, "the caller's own is not changed"
+
+
+DETAIL = [
+    {"type": "missing", "loc": ["body", "messages", 0, "content"], "msg": "Field required"},
+    {"type": "extra_forbidden", "loc": ["body", "user"], "msg": "Extra inputs are not permitted"},
+    "of no shape",
+]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"detail": DETAIL},
+        {
+            "object": "error",
+            "message": {"detail": DETAIL},
+            "type": "invalid_request_error",
+            "param": None,
+            "code": None,
+        },
+    ],
+)
+def test_a_list_of_what_is_wrong_is_told_as_a_sentence(body: dict[str, Any]) -> None:
+    info = MISTRAL.read_error(422, {}, json.dumps(body).encode())
+    assert (info.code, info.http_status, info.param) == (ErrorCode.INVALID_REQUEST, 422, "messages[0].content")
+    assert info.message == "messages[0].content: Field required; user: Extra inputs are not permitted"
+    written = json.loads(MISTRAL.write_error(info))
+    assert written["object"] == "error"
+    assert written["message"] == info.message
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b'{"detail": []}', b'{"detail": "No"}', b'{"message": {}}', b"[" * 100_000]
+)
+def test_an_error_of_any_kind(body: bytes) -> None:
+    info = MISTRAL.read_error(422, {}, body)
+    assert info.code is ErrorCode.INVALID_REQUEST
+    assert isinstance(json.loads(MISTRAL.write_error(info))["message"], str)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from headrace.formats import openai_chat
 from headrace.formats.base import Format, Route
 
-from .answer import MistralStreamWriter, stream_reader, write_error, write_response
+from .answer import MistralStreamWriter, read_error, stream_reader, write_error, write_response
 from .request import NAME, PATH, VENDOR, read_request, write_request
 
 FORMAT = Format(
@@ -28,7 +28,7 @@ FORMAT = Format(
     stream_writer=MistralStreamWriter,
     read_response=openai_chat.FORMAT.read_response,
     write_response=write_response,
-    read_error=openai_chat.FORMAT.read_error,
+    read_error=read_error,
     write_error=write_error,
     framing_options=openai_chat.FORMAT.framing_options,
 )

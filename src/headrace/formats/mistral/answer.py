@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -120,8 +120,47 @@ def write_response(response: Response, options: WriterOptions) -> bytes:
     return encode(body)
 
 
+def read_error(status: int, headers: Mapping[str, str], body: bytes) -> ErrorInfo:
+    """A provider's HTTP error. One of validation has a list of details, each with the path of a field, for a message.
+    Never raises."""
+    try:
+        said = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        said = None
+    fields: dict[str, Any] = said if isinstance(said, dict) else {}
+    message = fields.get("message")
+    details = message.get("detail") if isinstance(message, dict) else fields.get("detail")
+    told = [found for one in details if (found := _detail(one))] if isinstance(details, list) else []
+    if not told:
+        return openai_chat.FORMAT.read_error(status, headers, body)
+    text = "; ".join(f"{path}: {problem}" if path else problem for path, problem in told[:_MAX_DETAILS])
+    plain = {"type": "invalid_request_error", **fields, "message": text, "param": told[0][0] or None}
+    plain.pop("detail", None)
+    return openai_chat.FORMAT.read_error(status, headers, encode(plain))
+
+
+_MAX_DETAILS = 8
+
+
+def _detail(one: Any) -> tuple[str, str] | None:
+    """(path, problem) of one detail of a validation."""
+    problem = one.get("msg") if isinstance(one, dict) else None
+    if not isinstance(problem, str) or not problem:
+        return None
+    steps = one.get("loc")
+    path = ""
+    for step in steps if isinstance(steps, list) else []:
+        if isinstance(step, int) and not isinstance(step, bool):
+            path += f"[{step}]"
+        elif isinstance(step, str) and (path or step != "body"):
+            path += f".{step}" if path else step
+    return path, problem
+
+
 def write_error(info: ErrorInfo) -> bytes:
     """Mistral's error object, bare."""
     error = write_error_object(info)
     said = {name: error.get(name) for name in ("message", "type", "param", "code")}
+    if not isinstance(said["message"], str) or not said["message"]:
+        said["message"] = info.message
     return encode({"object": "error", **said})

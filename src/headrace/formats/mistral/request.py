@@ -9,7 +9,7 @@ from headrace.formats.base import IN_THE_BODY, Located, Target, WireRequest
 from headrace.formats.json import decode_object, encode, merged
 from headrace.model.request import Request
 
-from .shapes import Body, in_mistrals_words, in_openais_words
+from .shapes import Body, in_mistrals_words, in_openais_words, with_nine
 
 NAME = "mistral"
 VENDOR = "mistral"
@@ -61,6 +61,7 @@ def write_request(request: Request, target: Target) -> WireRequest:
 def _own(request: Request, origin: Body, target: Target) -> WireRequest:
     """The caller's own body."""
     body = {name: value for name, value in origin.items() if name not in _GATEWAY_FIELDS}
+    body["messages"] = [with_nine(message) for message in origin["messages"]]
     body["model"] = target.model
     body.pop("stream", None)
     if target.stream:

@@ -29,6 +29,21 @@ def nine(id: str) -> str:
     return "".join(letters)
 
 
+def with_nine(message: Any) -> Any:
+    """A caller's own message with ids as Mistral takes them: another provider may have given those of earlier turns."""
+    if not isinstance(message, dict):
+        return message
+    calls, answered = message.get("tool_calls"), message.get("tool_call_id")
+    if isinstance(calls, list):
+        calls = [{**call, "id": nine(call["id"])} if _has_id(call) else call for call in calls]
+        message = {**message, "tool_calls": calls}
+    return {**message, "tool_call_id": nine(answered)} if isinstance(answered, str) else message
+
+
+def _has_id(call: Any) -> bool:
+    return isinstance(call, dict) and isinstance(call.get("id"), str)
+
+
 def thinking(text: str) -> Body:
     return {"type": "thinking", "thinking": [{"type": "text", "text": text}]}
 
