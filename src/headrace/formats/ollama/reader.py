@@ -34,6 +34,7 @@ class OllamaStreamReader(FrameReader):
         "_kind",
         "_next",
         "_passthrough",
+        "_pending",
         "_provider",
         "_seed",
         "_started",
@@ -52,6 +53,7 @@ class OllamaStreamReader(FrameReader):
         self._calls = 0
         self._ids: set[str] = set()
         self._seed = ""
+        self._pending: list[Any] = []  # log probabilities after reasoning that may belong to a text that is to come
 
     def read_frame(self, frame: Frame, events: list[Event]) -> None:
         if self._ended:
@@ -95,9 +97,15 @@ class OllamaStreamReader(FrameReader):
         if not self._started:
             self._start(line, out)
         if content.thinking:
+            self._pending.clear()
             out.append(ReasoningDelta(self._open(BlockKind.REASONING, out), content.thinking))
-        if content.content or (line.logprobs and self._kind is not BlockKind.REASONING):
-            out.append(TextDelta(self._open(BlockKind.TEXT, out), content.content or "", line.logprobs or None))
+        if content.content:
+            self._text(content.content, line.logprobs, out)
+        elif line.logprobs and not content.thinking:
+            if self._kind is BlockKind.REASONING:
+                self._pending += line.logprobs
+            else:
+                self._text("", line.logprobs, out)
         for image in content.images or ():
             self._image(image, out)
         for call, arguments in calls:
@@ -124,20 +132,32 @@ class OllamaStreamReader(FrameReader):
             self._next += 1
         return self._block
 
+    def _settle(self, out: list[Event]) -> None:
+        """Close what is open, with a text for log probabilities that no text has claimed."""
+        if self._pending:
+            self._text("", None, out)
+        self._close(out)
+
     def _close(self, out: list[Event]) -> None:
         if self._kind is not None:
             out.append(BlockStop(self._block))
             self._kind = None
 
+    def _text(self, text: str, logprobs: list[Any] | None, out: list[Event]) -> None:
+        if self._pending:
+            logprobs = self._pending + (logprobs or [])
+            self._pending = []
+        out.append(TextDelta(self._open(BlockKind.TEXT, out), text, logprobs or None))
+
     def _image(self, data: str, out: list[Event]) -> None:
-        self._close(out)
+        self._settle(out)
         out.append(BlockStart(block=self._next, type=BlockKind.MEDIA, media_type=image_type(data)))
         out.append(ev.MediaDelta(self._next, data))
         out.append(BlockStop(self._next))
         self._next += 1
 
     def _call(self, call: Call, arguments: str, out: list[Event]) -> None:
-        self._close(out)
+        self._settle(out)
         name = call.function.name if call.function is not None else ""
         id = call.id or self._made_id(name, arguments)
         if id in self._ids:
@@ -159,7 +179,7 @@ class OllamaStreamReader(FrameReader):
         out.append(ev.Progress(message="drawing", percent=percent))
 
     def _finish(self, line: Line, out: list[Event]) -> None:
-        self._close(out)
+        self._settle(out)
         raw = line.done_reason or ""
         own: dict[str, Any] = {name: value for name in DURATIONS if (value := getattr(line, name)) is not None}
         out.append(

@@ -67,14 +67,15 @@ _CALLS: dict[str, str] = {"function_call": "arguments", "custom_tool_call": "inp
 
 
 class _Open:
-    """A block of an item. `said`: characters that its deltas have brought."""
+    """A block of an item. `said`: characters that its deltas have brought; `weighed`: whether log probabilities came, too."""
 
-    __slots__ = ("block", "cited", "kind", "said", "section")
+    __slots__ = ("block", "cited", "kind", "said", "section", "weighed")
 
     def __init__(self, block: int, kind: BlockKind) -> None:
         self.block = block
         self.kind = kind
         self.said = 0
+        self.weighed = False
         self.cited = 0
         self.section: tuple[str, int] | None = None
         """Of reasoning: which of its summaries or texts came last."""
@@ -185,9 +186,11 @@ class ResponsesStreamReader(FrameReader):
             self._reason(open_, place, text, events)
         elif kind is BlockKind.TEXT:
             open_.said += len(text)
+            open_.weighed = open_.weighed or bool(delta.logprobs)
             events.append(ev.TextDelta(open_.block, text, delta.logprobs or None))
         elif kind is BlockKind.REFUSAL:
             open_.said += len(text)
+            open_.weighed = open_.weighed or bool(delta.logprobs)
             events.append(ev.RefusalDelta(open_.block, text, delta.logprobs or None))
         else:
             self._argue(item, open_, text, events)
@@ -464,7 +467,7 @@ class ResponsesStreamReader(FrameReader):
         if index not in item.open or open_.kind is not known[0]:
             return
         tokens = part.get("logprobs")
-        fresh = open_.said == 0 and isinstance(tokens, list)
+        fresh = open_.said == 0 and not open_.weighed and isinstance(tokens, list)
         self._complete_text(open_, part.get(known[1]), events, tokens if fresh else None)
         cited = part.get("annotations")
         if isinstance(cited, list) and known[0] is BlockKind.TEXT:
@@ -482,6 +485,7 @@ class ResponsesStreamReader(FrameReader):
         if open_.kind in (BlockKind.TEXT, BlockKind.REFUSAL):
             events.append(make(open_.block, text[open_.said :], tokens or None))
             open_.said = len(text)
+            open_.weighed = open_.weighed or bool(tokens)
 
     def _complete_call(self, item: _Item, text: Any, events: list[Event], *, ended: bool = False) -> None:
         """The arguments as a whole. `ended`: nothing follows, so a custom tool's input is closed."""
