@@ -17,7 +17,17 @@ from headrace.model.response import Choice, Response
 from headrace.model.stop import StopReason
 
 from .columns import COLUMNS
-from .limits import Limit, each_choice, no_logprobs, no_stop_sequence, unchanged, usage, without
+from .limits import (
+    Limit,
+    each_choice,
+    first_choice,
+    no_logprobs,
+    no_stop_sequence,
+    refusals_as_text,
+    unchanged,
+    usage,
+    without,
+)
 
 _S = StopReason
 
@@ -156,16 +166,6 @@ def _anthropic_stop(choice: Choice) -> None:
     choice.stop = _ANTHROPIC_STOPS.get(stop, stop)
 
 
-def _first_choice(response: Response) -> None:
-    response.choices = [choice for choice in response.choices if choice.index == 0]
-
-
-def _refusals_as_text(choice: Choice) -> None:
-    choice.parts = [
-        Text(text=part.text, logprobs=part.logprobs) if isinstance(part, Refusal) else part for part in choice.parts
-    ]
-
-
 def _anthropic_citations(response: Response) -> None:
     for choice in response.choices:
         for part in choice.parts:
@@ -230,7 +230,7 @@ CANNOT: dict[str, tuple[Limit, ...]] = {
         Limit(
             "several choices",
             "only the first is sent: a message has one content",
-            _first_choice,
+            first_choice,
             lost="choices",
         ),
         Limit(
@@ -257,7 +257,7 @@ CANNOT: dict[str, tuple[Limit, ...]] = {
             "a content filter's cut is `refusal`; unknown words are `end_turn`",
             each_choice(_anthropic_stop),
         ),
-        Limit("refusals", "sent as text, with the stop reason `refusal`", each_choice(_refusals_as_text)),
+        Limit("refusals", "sent as text, with the stop reason `refusal`", each_choice(refusals_as_text)),
         Limit(
             SEALED,
             "those of other vendors are sealed: they come out again when the turn is sent back",

@@ -11,6 +11,8 @@ from .cannot_requests import REQUEST_CANNOT, REQUEST_ROWS
 from .pipes import ALL
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
+ALSO = {"anthropic": ("bedrock_invoke",)}
+"""Formats that have another's codecs, and so its column."""
 BEGIN, END = "<!-- table -->\n", "<!-- end -->"
 
 
@@ -24,7 +26,7 @@ class Reason(Protocol):
 
 def table() -> str:
     """What each format carries, as Markdown."""
-    head = ["", *(f"`{name}`" for name in ALL)]
+    head = ["", *(", ".join(f"`{one}`" for one in (name, *ALSO.get(name, ()))) for name in ALL)]
     return "".join(
         [
             _line(head),

@@ -36,6 +36,16 @@ def without(test: Callable[[Part], bool]) -> Callable[[Response], None]:
     return each_choice(change)
 
 
+def first_choice(response: Response) -> None:
+    response.choices = [choice for choice in response.choices if choice.index == 0]
+
+
+def refusals_as_text(choice: Choice) -> None:
+    choice.parts = [
+        Text(text=part.text, logprobs=part.logprobs) if isinstance(part, Refusal) else part for part in choice.parts
+    ]
+
+
 def no_logprobs(response: Response) -> None:
     for choice in response.choices:
         for part in choice.parts:

@@ -47,6 +47,10 @@ PIPES = [(name, framing) for name in ALL for framing in FORMATS[name].framings]
 DONE = b"[DONE]"
 
 
+def native_framing(name: str) -> str:
+    return FORMATS[name].framings[0]
+
+
 def options(request: Request | None = None, *, passthrough: bool = False) -> WriterOptions:
     return WriterOptions(
         request=request,
@@ -72,7 +76,8 @@ def format_of(row: FixtureRow) -> str | None:
 
 def recordings() -> list[FixtureRow]:
     """The recorded streams of formats that we have."""
-    return [row for row in fixture_index() if format_of(row) is not None]
+    damaged = {file for column in COLUMNS.values() for file in column.damaged}
+    return [row for row in fixture_index() if format_of(row) is not None and row.file not in damaged]
 
 
 def recorded_bytes(row: FixtureRow) -> bytes:

@@ -18,12 +18,13 @@ import pytest
 from headrace.formats import FORMATS
 from headrace.formats.base import Target, WireRequest
 from headrace.model.content import Reasoning, RedactedReasoning, ToolResult
+from headrace.model.errors import InvalidRequest
 from headrace.model.request import Request
 
 from .cannot_requests import REQUEST_CANNOT
 from .columns import COLUMNS
 from .pipes import ALL
-from .request_limits import parts_of
+from .request_limits import drop, is_reasoning, parts_of
 from .requests import CASES, Case, body_of
 
 PAIRS = [
@@ -95,7 +96,6 @@ def test_every_caller_is_understood(case: Case, caller: str) -> None:
 @pytest.mark.parametrize(("case", "caller", "provider"), PAIRS)
 def test_every_provider_is_told(case: Case, caller: str, provider: str) -> None:
     request = FORMATS[caller].read_request(body_of(case, caller))
-    wire = FORMATS[provider].write_request(request, target_of(provider))
     due = deepcopy(request)
     lost: set[str] = set()
     if caller != provider:
@@ -106,6 +106,14 @@ def test_every_provider_is_told(case: Case, caller: str, provider: str) -> None:
             if any(isinstance(part, Reasoning | RedactedReasoning) for part in message.parts):
                 lost.add(rf"messages\[{number}\]\.reasoning_\w+")
             message.parts = [part for part in message.parts if not isinstance(part, Reasoning | RedactedReasoning)]
+    elif provider in COLUMNS and COLUMNS[provider].seals:  # what is sealed there is for another vendor
+        drop("reasoning.*", is_reasoning)(due, lost)
+        lost = {pattern.replace(r"\.parts", r"\.content") for pattern in lost}
+    if not due.messages:
+        with pytest.raises(InvalidRequest, match="nothing is left"):
+            FORMATS[provider].write_request(request, target_of(provider))
+        return
+    wire = FORMATS[provider].write_request(request, target_of(provider))
     arrived = arriving(wire, provider)
     assert meaning(arrived) == meaning(due)
     assert arrived.stream is True
@@ -116,7 +124,14 @@ def test_every_provider_is_told(case: Case, caller: str, provider: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "name"), [pytest.param(case, name, id=f"{case.id}: {name}") for case in CASES for name in case.bodies]
+    ("case", "name"),
+    [
+        pytest.param(case, name, id=f"{case.id}: {name}")
+        for case in CASES
+        for name in case.bodies
+        # Where reasoning is sealed there, seals are opened or what they hold is left out.
+        if not (case.id == "reasoning sent back" and name in COLUMNS and COLUMNS[name].seals)
+    ],
 )
 @pytest.mark.parametrize("stream", [True, False])
 def test_the_same_format_changes_nothing_but_model_and_stream(case: Case, name: str, stream: bool) -> None:
@@ -128,15 +143,14 @@ def test_the_same_format_changes_nothing_but_model_and_stream(case: Case, name: 
     target = Target(model="their-model", vendor=vendor, stream=stream)
     wire = FORMATS[name].write_request(FORMATS[name].read_request(body), target)
     sent, given = json.loads(wire.body), json.loads(body)
-    changed = {"model", "stream", "stream_options"}
+    changed = {"model", "modelId", "stream", "stream_options"}
     kept = {key: value for key, value in given.items() if key not in changed and key not in ("budget", "extensions")}
     if name in ("llm_stream", "gateway"):
         kept = {key: value for key, value in given.items() if key not in changed}
     if vendor == "anthropic" and name == "openai_chat":
         kept.pop("metadata", None)
     assert {key: value for key, value in sent.items() if key not in changed} == kept
-    assert sent["model"] == "their-model"
-    assert bool(sent.get("stream")) is stream
+    assert arriving(wire, name).stream is stream
 
 
 UNKNOWN: dict[str, dict[str, Any]] = {
@@ -209,6 +223,9 @@ UNKNOWN: dict[str, dict[str, Any]] = {
         "extensions": {"vendor:elsewhere": {"a": {"b": 1}}, "other:name": {"c": 2}},
     },
 }
+
+
+UNKNOWN |= {name: dict(column.unknown) for name, column in COLUMNS.items()}
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -302,7 +319,8 @@ _ITS_PARTS = [
 ]
 
 
-@pytest.mark.parametrize("caller", ALL)
+# Callers whose format has a place for signatures.
+@pytest.mark.parametrize("caller", list(_SIGNED.bodies))
 def test_signatures_go_back_to_their_vendor(caller: str) -> None:
     """To Anthropic, whatever format the caller speaks: on the same part, in order, byte for byte."""
     request = FORMATS[caller].read_request(body_of(_SIGNED, caller))
@@ -316,7 +334,7 @@ def test_signatures_go_back_to_their_vendor(caller: str) -> None:
     assert wire.lost == ()
 
 
-@pytest.mark.parametrize("caller", ALL)
+@pytest.mark.parametrize("caller", list(_SIGNED.bodies))
 @pytest.mark.parametrize(("provider", "vendor"), [("openai_chat", "openai"), ("openai_chat", "groq")])
 def test_signatures_go_to_nobody_else(caller: str, provider: str, vendor: str) -> None:
     request = FORMATS[caller].read_request(body_of(_SIGNED, caller))
@@ -326,7 +344,7 @@ def test_signatures_go_to_nobody_else(caller: str, provider: str, vendor: str) -
     assert any("reasoning" in name for name in wire.lost)
 
 
-@pytest.mark.parametrize("caller", ALL)
+@pytest.mark.parametrize("caller", list(_SIGNED.bodies))
 def test_a_vendor_of_the_openai_family_gets_its_own_back(caller: str) -> None:
     """OpenRouter and the like hand out Anthropic's signatures under their own roof."""
     request = FORMATS[caller].read_request(body_of(_SIGNED, caller))

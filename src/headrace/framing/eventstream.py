@@ -201,14 +201,13 @@ class EventStreamEncoder:
         return b""
 
 
+_KINDS = ((EXCEPTION, ":exception-type", "exception"), (ERROR, ":error-code", "error"), ("", ":event-type", "event"))
+
+
 def _write_headers(event: str) -> bytes:
     """In the order in which services send them."""
-    for prefix, name, kind in ((EXCEPTION, ":exception-type", "exception"), (ERROR, ":error-code", "error")):
-        if event.startswith(prefix):
-            event = event.removeprefix(prefix)
-            break
-    else:
-        name, kind = ":event-type", "event"
+    prefix, name, kind = next(row for row in _KINDS if event.startswith(row[0]))
+    event = event.removeprefix(prefix)
     named = _header(name, event) if event else b""
     return named + _header(":content-type", "application/json") + _header(":message-type", kind)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .base import Column
+from .bedrock import BEDROCK
 
-_COLUMNS: tuple[Column, ...] = ()
+_COLUMNS: tuple[Column, ...] = (BEDROCK,)
 
 COLUMNS: dict[str, Column] = {column.name: column for column in _COLUMNS}
