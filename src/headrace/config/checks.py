@@ -7,6 +7,7 @@ known that a text is a file's name.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,7 @@ def check(reader: Reader, plain: dict[str, Any], env: Mapping[str, str], environ
         if name == REPLAY:
             reader.report(path, f"{quoted(REPLAY)} is the embedded provider's name", "choose another", at_key=True)
         _check_key(reader, path, provider, env)
+        _check_aws(reader, path, provider)
         _check_files(reader, path, provider)
         _check_headers(reader, path, provider.get("headers", {}))
         _check_quirks(reader, path, provider)
@@ -46,6 +48,25 @@ def _check_key(reader: Reader, path: Path, provider: dict[str, Any], env: Mappin
     if variable and not env.get(variable, "").strip():
         state = "is not set" if variable not in env else "is empty"
         reader.report((*path, "api_key_env"), f"environment variable {variable} {state}", "set it to the key")
+
+
+def _check_aws(reader: Reader, path: Path, provider: dict[str, Any]) -> None:
+    aws = provider.get("aws")
+    if not isinstance(aws, dict):
+        return
+    path = (*path, "aws")
+    given = next((name for name in _KEY_SOURCES if name in provider), None)
+    if given is not None:
+        reader.report(
+            path, f"{given} is given too", "keep one of them: a key is sent, or requests are signed", at_key=True
+        )
+    pair = [name in aws for name in ("access_key_id", "secret_access_key")]
+    if any(pair) and not all(pair):
+        reader.report(path, "an access key and its secret belong together", "give both, or neither", at_key=True)
+    if importlib.util.find_spec("botocore") is None:
+        reader.report(
+            path, "requests cannot be signed: botocore is not installed", "install headrace[aws]", at_key=True
+        )
 
 
 def _check_files(reader: Reader, path: Path, provider: dict[str, Any]) -> None:

@@ -18,6 +18,19 @@ from .stream import InvokeStreamReader, InvokeStreamWriter
 
 __all__ = ["FORMAT", "InvokeStreamReader", "InvokeStreamWriter"]
 
+FORWARDED_HEADERS = tuple(
+    f"x-amzn-bedrock-{name}"
+    for name in (
+        "guardrailidentifier",
+        "guardrailversion",
+        "performanceconfig-latency",
+        "request-metadata",
+        "service-tier",
+        "trace",
+    )
+)
+"""What an invocation says of guardrails, tiers and traces: in Converse that stands in the body."""
+
 FORMAT = Format(
     name=NAME,
     vendor=anthropic.FORMAT.vendor,
@@ -36,6 +49,7 @@ FORMAT = Format(
     read_error=read_error,
     write_error=write_error,
     error_headers=error_headers,
+    forwarded_headers=FORWARDED_HEADERS,
     quirks=anthropic.FORMAT.quirks,
 )
 """Anthropic's Messages in Bedrock's envelope."""
