@@ -229,11 +229,12 @@ class StreamDriver:
                 corked = True
             for command in commands:
                 self._obey(command)
+            if commands:
+                continue  # a call that fails at once brings more of them, and a head goes before its body
             data = stream.data_to_send()
-            if data:
-                self.write_body(data)
-            elif not commands:
+            if not data:
                 break
+            self.write_body(data)
         if corked and cork is not None:
             cork(False)
         if stream.dispatch_at != self._dispatch_at:
