@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +16,12 @@ import pytest
 from headrace.access.keys import KeyFile
 from headrace.tape import ReplayServer
 from tests.live import LoopThread, gateway_config, live_gateway
+from tests.upstream.conftest import Authority, authority
 
 from .expected import REASONING, REDACTED, SCRIPTS, SIGNATURE, TEXT
 from .test_abort import eventually
+
+__all__ = ["authority"]  # a fixture
 
 boto3 = pytest.importorskip("boto3", reason="boto3 is not installed")
 botocore_config = pytest.importorskip("botocore.config")
@@ -47,12 +53,15 @@ def gateway_url(servers: LoopThread, replay: ReplayServer) -> Iterator[str]:
         yield live.url
 
 
-def client_of(url: str, **credentials: Any) -> Any:
+def client_of(url: str, ca_file: Path | None = None) -> Any:
     settings = botocore_config.Config(retries={"total_max_attempts": 1}, read_timeout=60, parameter_validation=True)
-    keys = {"aws_access_key_id": "AKIDEXAMPLE", "aws_secret_access_key": "a secret", **credentials}
-    return boto3.session.Session(region_name="us-east-1", **keys).client(
-        "bedrock-runtime", endpoint_url=url, config=settings
+    session = boto3.session.Session(
+        region_name="us-east-1",
+        aws_access_key_id="AKIDEXAMPLE",
+        aws_secret_access_key="a secret",
     )
+    verify = None if ca_file is None else str(ca_file)
+    return session.client("bedrock-runtime", endpoint_url=url, config=settings, verify=verify)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +107,8 @@ def converse(client: Any, model: str, messages: Any = ASK, **request: Any) -> Se
 
 def converse_stream(client: Any, model: str, messages: Any = ASK, **request: Any) -> Seen:
     answer = client.converse_stream(modelId=model, messages=messages, **request)
-    seen, blocks, names = Seen(), {}, []
+    seen, names = Seen(), []
+    blocks: dict[int, dict[str, Any]] = {}
     for event in answer["stream"]:
         ((name, said),) = event.items()
         names.append(name)
@@ -214,7 +224,12 @@ def of_message(message: dict[str, Any]) -> Seen:
     return seen
 
 
-RUN = {"converse": converse, "converse_stream": converse_stream, "invoke": invoke, "invoke_stream": invoke_stream}
+RUN: dict[str, Callable[..., Seen]] = {
+    "converse": converse,
+    "converse_stream": converse_stream,
+    "invoke": invoke,
+    "invoke_stream": invoke_stream,
+}
 STOPS = {
     "end": "end_turn",
     "tools": "tool_use",
@@ -282,7 +297,7 @@ def test_reasoning_goes_back_to_whom_it_came_from(
     RUN[way](client, f"{provider}/echo", messages)
     told = json.dumps(replay.requests[-1].body)
     value = SIGNATURE if script == "reasoning" else REDACTED
-    assert (value in told) is (provider != "as-openai")
+    assert value in told
     assert "headrace:" not in told
     # To another vendor it does not go.
     other = "as-anthropic" if provider == "as-bedrock" else "as-bedrock"
@@ -417,32 +432,71 @@ def test_a_stream_that_is_left(client: Any, replay: ReplayServer, way: str, prov
 
 @pytest.fixture(scope="module")
 def guarded(
-    servers: LoopThread, replay: ReplayServer, tmp_path_factory: pytest.TempPathFactory
+    servers: LoopThread, replay: ReplayServer, tmp_path_factory: pytest.TempPathFactory, authority: Authority
 ) -> Iterator[tuple[str, str]]:
-    """A gateway that wants a key, and a key."""
+    """A gateway that wants a key, behind TLS as boto3 wants it for bearer tokens, and a key."""
     path = tmp_path_factory.mktemp("keys") / "keys.json"
     secret = KeyFile(path).create("boto3", now=datetime.now(UTC))[1]
     config = gateway_config(replay.base_url, f"keys_file: {path}", providers=providers(replay.base_url))
-    with live_gateway(servers, config) as live:
-        yield live.url, secret
+    with live_gateway(servers, config) as live, terminating(servers, authority, live.port) as port:
+        yield f"https://127.0.0.1:{port}", secret
+
+
+@contextlib.contextmanager
+def terminating(servers: LoopThread, authority: Authority, port: int) -> Iterator[int]:
+    """TLS in front of a port of this machine, as a proxy does it; the port that speaks TLS."""
+
+    relays: set[asyncio.Task[None]] = set()
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        relays.add(task)
+        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(pump(reader, inner_writer), pump(inner_reader, writer))
+
+    async def start() -> asyncio.Server:
+        return await asyncio.start_server(relay, "127.0.0.1", 0, ssl=authority.server_context)
+
+    async def stop(server: asyncio.Server) -> None:
+        server.close()
+        for task in relays:
+            task.cancel()
+        await asyncio.wait(relays)
+
+    server = servers.call(start())
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        servers.call(stop(server))
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_bearer_token_is_a_key(guarded: tuple[str, str], monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+def test_a_bearer_token_is_a_key(
+    guarded: tuple[str, str], authority: Authority, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
     url, secret = guarded
     monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", secret)
-    assert RUN[way](client_of(url), "as-bedrock/text").text == TEXT
+    assert RUN[way](client_of(url, authority.ca_file), "as-bedrock/text").text == TEXT
     monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", "hr-nobody-knows")
     with pytest.raises(exceptions.ClientError) as caught:
-        RUN[way](client_of(url), "as-bedrock/text")
+        RUN[way](client_of(url, authority.ca_file), "as-bedrock/text")
     assert caught.value.response["Error"]["Code"] == "UnrecognizedClientException"
     assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 401
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_signature_is_no_key(guarded: tuple[str, str], way: str) -> None:
+def test_a_signature_is_no_key(guarded: tuple[str, str], authority: Authority, way: str) -> None:
     with pytest.raises(exceptions.ClientError, match="send a key of this gateway as a bearer token") as caught:
-        RUN[way](client_of(guarded[0]), "as-bedrock/text")
+        RUN[way](client_of(guarded[0], authority.ca_file), "as-bedrock/text")
     assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 401
 
 
