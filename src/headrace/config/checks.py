@@ -20,6 +20,7 @@ from headrace.config.settings import REPLAY, Config
 from headrace.formats import FORMATS
 
 _KEY_SOURCES = ("api_key", "api_key_env", "api_key_file")
+_SIGNED = ("bedrock", "bedrock_invoke")
 _SECRET_WORDS = frozenset({"auth", "authorization", "cookie", "key", "password", "secret", "token"})
 
 
@@ -55,6 +56,8 @@ def _check_aws(reader: Reader, path: Path, provider: dict[str, Any]) -> None:
     if not isinstance(aws, dict):
         return
     path = (*path, "aws")
+    if provider.get("format", "bedrock") not in _SIGNED:
+        reader.report(path, f"requests of format {provider['format']} are not signed", "remove it", at_key=True)
     given = next((name for name in _KEY_SOURCES if name in provider), None)
     if given is not None:
         reader.report(
