@@ -261,7 +261,7 @@ def test_input_includes_what_the_cache_served_and_took() -> None:
 
 
 def test_a_guardrails_trace_and_the_models_own_fields_are_kept() -> None:
-    trace = {"guardrail": {"inputAssessment": {}}}
+    trace: dict[str, Any] = {"guardrail": {"inputAssessment": {}}}
     response = answer(
         text(0, "a"), stop("end_turn", additionalModelResponseFields={"/x": 1}), metadata(trace=trace, p="abc")
     )
