@@ -409,6 +409,15 @@ def test_a_stream_that_fails(client: Any, way: str, provider: str, case: str) ->
     assert caught.value.response["Error"]["Message"]
 
 
+@pytest.mark.parametrize("provider", ["as-bedrock", "as-invoke"])
+@pytest.mark.parametrize("way", ["converse_stream", "invoke_stream"])
+def test_bytes_that_are_damaged_end_the_stream(client: Any, way: str, provider: str) -> None:
+    """And do not make anybody wait for a message as long as they say (vercel/ai#18994)."""
+    with pytest.raises(exceptions.EventStreamError) as caught:
+        RUN[way](client, f"{provider}/long?garbage=5")
+    assert caught.value.response["Error"]["Code"] == "modelStreamErrorException"
+
+
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("way", ["converse_stream", "invoke_stream"])
 def test_a_stream_that_is_left(client: Any, replay: ReplayServer, way: str, provider: str) -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.formats.base import ReaderOptions
+from headrace.formats import FORMATS
+from headrace.formats.base import ReaderOptions, WriterOptions
 from headrace.formats.bedrock import FORMAT
 from headrace.framing.frame import Frame
 from headrace.model import events as ev
@@ -105,6 +106,15 @@ def test_calls_side_by_side_are_kept_apart() -> None:
         '{"x":1}',
         '{"y":2}',
     ]
+
+
+def test_the_index_of_a_call_is_not_that_of_its_block() -> None:
+    """BerriAI/litellm#32759: text is block 0, the call block 1, and OpenAI's callers got index 1."""
+    events = read([START, text(0, "I look"), end(0), tool(1), arguments(1, "{}"), end(1), stop("tool_use"), metadata()])
+    frames = FORMATS["openai_chat"].stream_writer(WriterOptions()).write(events)
+    chunks = [json.loads(frame.data) for frame in frames if frame.data != b"[DONE]"]
+    calls = [call for chunk in chunks for each in chunk["choices"] for call in each["delta"].get("tool_calls", ())]
+    assert {call["index"] for call in calls} == {0}
 
 
 def test_tools_that_bedrock_runs_itself_are_kept_whole() -> None:
