@@ -67,6 +67,14 @@ class TestSecrets:
     def test_found_where_sdks_put_it(self, headers: dict[str, str], found: str | None) -> None:
         assert find_secret(headers) == found
 
+    def test_an_aws_signature_is_no_secret(self) -> None:
+        signature = "AWS4-HMAC-SHA256 Credential=AKID/20260101/us-east-1/bedrock/aws4_request, Signature=abc"
+        with pytest.raises(GatewayError, match="bearer token") as caught:
+            find_secret({"authorization": signature})
+        assert (caught.value.info.code, caught.value.info.type) == (ErrorCode.UNAUTHENTICATED, "signed_request")
+        assert "AKID" not in caught.value.info.message
+        assert find_secret({"authorization": signature, "x-api-key": "hr-a-b"}) == "hr-a-b"
+
 
 class TestAuthenticate:
     def test_the_right_secret(self, path: Path) -> None:

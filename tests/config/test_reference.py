@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from headrace.config import (
+    Aws,
     Breaker,
     Candidate,
     Catalogue,
@@ -41,6 +42,9 @@ ENV = {
     "PROXY_PASSWORD": "k4",
     "REDIS_PASSWORD": "k5",
     "LEDGER_PASSWORD": "k6",
+    "EU_ACCESS_KEY": "k7",
+    "EU_SECRET_KEY": "k8",
+    "EU_SESSION_TOKEN": "k9",
 }
 
 
@@ -59,13 +63,13 @@ def example(tmp_path: Path) -> Path:
 
 def test_the_tables_are_current() -> None:
     assert document_text(TEXT) == TEXT, "run: python -m headrace.config.reference"
-    assert TEXT.count("<!-- keys: ") == 12
+    assert TEXT.count("<!-- keys: ") == 13
 
 
 def test_the_example_works(example: Path) -> None:
     result = load(example, ENV)
     assert result.warnings == ()
-    assert set(result.providers) == {"openai", "anthropic", "local", "gpu-box", "replay"}
+    assert set(result.providers) == {"openai", "anthropic", "bedrock", "bedrock-eu", "local", "gpu-box", "replay"}
     catalogue = Catalogue(result)
     assert resolved(catalogue, "gpt-5") == ("openai", "gpt-5", None)
     assert resolved(catalogue, result.default_route or "") == ("local", "llama-3.3-70b", "fast")
@@ -74,7 +78,7 @@ def test_the_example_works(example: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "struct", [Config, Server, Provider, Route, Candidate, Retry, Breaker, Redis, Usage, Price, Limits, Timeouts]
+    "struct", [Config, Server, Provider, Aws, Route, Candidate, Retry, Breaker, Redis, Usage, Price, Limits, Timeouts]
 )
 def test_the_example_shows_every_key(example: Path, struct: type[msgspec.Struct]) -> None:
     text = example.read_text()

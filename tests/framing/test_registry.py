@@ -10,6 +10,7 @@ def test_names_and_media_types() -> None:
         "sse": "text/event-stream",
         "ndjson": "application/x-ndjson",
         "json_array": "application/json",
+        "eventstream": "application/vnd.amazon.eventstream",
     }
     assert all(framing.name == name for name, framing in FRAMINGS.items())
 
@@ -25,10 +26,14 @@ def test_each_framing_reads_what_it_writes(name: str) -> None:
     assert decoder.feed(stream) + decoder.eof() == frames
 
 
+TOO_LARGE = {"eventstream": FRAMINGS["eventstream"].encoder().encode([Frame(b"{}")])}
+"""Where not any bytes will do."""
+
+
 @pytest.mark.parametrize("name", list(FRAMINGS))
 def test_each_framing_passes_its_options_on(name: str) -> None:
     with pytest.raises(FramingError) as caught:
-        FRAMINGS[name].decoder(10).feed(b"[" + b"x" * 11)
+        FRAMINGS[name].decoder(10).feed(TOO_LARGE.get(name, b"[" + b"x" * 11))
     assert caught.value.reason == "too_large"
     with pytest.raises(ValueError, match="max_frame"):
         FRAMINGS[name].decoder(0)

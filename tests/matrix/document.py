@@ -11,7 +11,7 @@ from .cannot_requests import REQUEST_CANNOT, REQUEST_ROWS
 from .pipes import ALL
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
-ALSO = {"openai_chat": ("azure_openai",)}
+ALSO = {"openai_chat": ("azure_openai",), "anthropic": ("bedrock_invoke",)}
 """Formats that have another's codecs, and so its column."""
 BEGIN, END = "<!-- table -->\n", "<!-- end -->"
 

@@ -76,7 +76,8 @@ def format_of(row: FixtureRow) -> str | None:
 
 def recordings() -> list[FixtureRow]:
     """The recorded streams of formats that we have."""
-    return [row for row in fixture_index() if format_of(row) is not None]
+    damaged = {file for column in COLUMNS.values() for file in column.damaged}
+    return [row for row in fixture_index() if format_of(row) is not None and row.file not in damaged]
 
 
 def recorded_bytes(row: FixtureRow) -> bytes:

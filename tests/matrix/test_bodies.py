@@ -29,8 +29,9 @@ EACH_NAME = pytest.mark.parametrize("name", ALL)
 
 
 def due(name: str, response: Response, *, whole: bool) -> Digest:
-    """What arrives. In a whole body Anthropic's reader opens what its writer has sealed."""
-    arrives, _ = expected(name, response, leaving={SEALED} if whole and name == "anthropic" else set())
+    """What arrives. In a whole body readers open what writers have sealed."""
+    seals = name == "anthropic" or (name in COLUMNS and COLUMNS[name].seals)
+    arrives, _ = expected(name, response, leaving={SEALED} if whole and seals else set())
     told = digest(arrives)
     if name == "anthropic":
         told.created = 0  # its messages carry no time

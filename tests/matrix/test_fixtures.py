@@ -79,6 +79,8 @@ PASSED_ON: dict[str, tuple[int, int, str]] = {
     "gemini/vertexai-streaming-failure-error-mid-stream.sse": (0, 1, "a bare JSON error becomes a frame"),
     "openai-responses/agw-stream-custom-tool.sse": (1, 0, "an end marker that is another format's follows the end"),
     "openai-responses/openai-error-1.jsonl": (1, 1, "the error is told, and then the response that failed, by us"),
+    "bedrock/amazon-bedrock-tool-call-1.jsonl": (0, 1, "no messageStart comes"),
+    "bedrock/amazon-bedrock-tool-no-args.jsonl": (0, 1, "no messageStart comes"),
     "openai-chat/completions-legacy.jsonl": (17, 19, "the legacy format becomes this one; a role, a usage chunk"),
     "openai-compatible/cerebras-structured-tools.jsonl": (1, 1, "a second answer: its finish reason comes twice"),
     "openai-compatible/claude-compat-index1-tool.sse": (4, 3, "the first tool call has index 1; an empty fragment"),

@@ -18,12 +18,13 @@ import pytest
 from headrace.formats import FORMATS
 from headrace.formats.base import Target, WireRequest
 from headrace.model.content import Reasoning, RedactedReasoning, ToolResult
+from headrace.model.errors import InvalidRequest
 from headrace.model.request import Request
 
 from .cannot_requests import REQUEST_CANNOT
 from .columns import COLUMNS
 from .pipes import ALL
-from .request_limits import parts_of
+from .request_limits import drop, is_reasoning, parts_of
 from .requests import CASES, Case, body_of
 
 PAIRS = [
@@ -97,7 +98,6 @@ def test_every_caller_is_understood(case: Case, caller: str) -> None:
 @pytest.mark.parametrize(("case", "caller", "provider"), PAIRS)
 def test_every_provider_is_told(case: Case, caller: str, provider: str) -> None:
     request = FORMATS[caller].read_request(body_of(case, caller))
-    wire = FORMATS[provider].write_request(request, target_of(provider))
     due = deepcopy(request)
     lost: set[str] = set()
     if caller != provider:
@@ -113,6 +113,14 @@ def test_every_provider_is_told(case: Case, caller: str, provider: str) -> None:
             if any(isinstance(part, Reasoning | RedactedReasoning) for part in message.parts):
                 lost.add(r"(input|contents)\[\d+\]: reasoning of another vendor")
             message.parts = [part for part in message.parts if not isinstance(part, Reasoning | RedactedReasoning)]
+    elif provider in COLUMNS and COLUMNS[provider].seals:  # what is sealed there is for another vendor
+        drop("reasoning.*", is_reasoning)(due, lost)
+        lost = {pattern.replace(r"\.parts", r"\.content") for pattern in lost}
+    if not due.messages:
+        with pytest.raises(InvalidRequest, match="nothing is left"):
+            FORMATS[provider].write_request(request, target_of(provider))
+        return
+    wire = FORMATS[provider].write_request(request, target_of(provider))
     arrived = arriving(wire, provider)
     assert meaning(arrived) == meaning(due)
     assert arrived.stream is True
@@ -123,7 +131,14 @@ def test_every_provider_is_told(case: Case, caller: str, provider: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "name"), [pytest.param(case, name, id=f"{case.id}: {name}") for case in CASES for name in case.bodies]
+    ("case", "name"),
+    [
+        pytest.param(case, name, id=f"{case.id}: {name}")
+        for case in CASES
+        for name in case.bodies
+        # Where reasoning is sealed there, seals are opened or what they hold is left out.
+        if not (case.id == "reasoning sent back" and name in COLUMNS and COLUMNS[name].seals)
+    ],
 )
 @pytest.mark.parametrize("stream", [True, False])
 def test_the_same_format_changes_nothing_but_model_and_stream(case: Case, name: str, stream: bool) -> None:
@@ -135,7 +150,7 @@ def test_the_same_format_changes_nothing_but_model_and_stream(case: Case, name: 
     target = Target(model="their-model", vendor=vendor, stream=stream)
     wire = FORMATS[name].write_request(FORMATS[name].read_request(body), target)
     sent, given = json.loads(wire.body), json.loads(body)
-    changed = {"model", "stream", "stream_options"}
+    changed = {"model", "modelId", "stream", "stream_options"}
     kept = {key: value for key, value in given.items() if key not in changed and key not in ("budget", "extensions")}
     if name in ("llm_stream", "gateway"):
         kept = {key: value for key, value in given.items() if key not in changed}

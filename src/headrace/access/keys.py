@@ -41,6 +41,7 @@ _PREFIX = "hr-"
 _NOBODY = hashlib.sha256(b"nobody").hexdigest()
 """What a secret with an unknown id is compared with."""
 
+_AWS_SCHEME = "aws4-hmac-sha256"
 HEADERS = ("authorization", "x-api-key", "x-goog-api-key", "api-key")
 """Where the SDKs of OpenAI, Anthropic, Google and Azure put their key, in lower case."""
 
@@ -115,9 +116,11 @@ def find_secret(headers: Mapping[str, str]) -> str | None:
     """The secret in a request's headers (names in lower case), or None.
 
     Clients may send more than one (a Bearer token of their own beside `x-api-key`): one that looks like ours wins, else
-    the first in the order of `HEADERS`.
+    the first in the order of `HEADERS`. Raises GatewayError (unauthenticated) where there is an AWS signature in place of
+    one: it shows whose key it was made with, and not that it is the right one.
     """
     first = None
+    signed = False
     for name in HEADERS:
         value = headers.get(name)
         if value is None:
@@ -125,11 +128,19 @@ def find_secret(headers: Mapping[str, str]) -> str | None:
         if name == "authorization":
             scheme, _, value = value.partition(" ")
             if scheme.lower() != "bearer":
+                signed = scheme.lower() == _AWS_SCHEME
                 continue
         value = value.strip()
         if value.startswith(_PREFIX):
             return value
         first = first or value
+    if signed and not first:
+        raise _refused(
+            ErrorCode.UNAUTHENTICATED,
+            "signed_request",
+            "requests signed with AWS keys (SigV4) cannot be checked here: send a key of this gateway as a bearer token "
+            "instead (boto3: AWS_BEARER_TOKEN_BEDROCK=hr-...)",
+        )
     return first or None
 
 

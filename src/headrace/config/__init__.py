@@ -5,12 +5,13 @@ for a model. `json_schema` describes the file, docs/configuration.md explains it
 read when they are needed (`api_key`), and no repr shows them.
 """
 
-from headrace.config.credentials import CredentialError, Secret, api_key
+from headrace.config.credentials import CredentialError, Secret, api_key, aws_keys
 from headrace.config.errors import ConfigError, Problem
 from headrace.config.loader import load, loads
 from headrace.config.models import AmbiguousModel, Catalogue, ModelEntry, Resolved, RoutedTo, UnknownModel
 from headrace.config.schema import json_schema
 from headrace.config.settings import (
+    Aws,
     Breaker,
     Candidate,
     Config,
@@ -27,6 +28,7 @@ from headrace.config.settings import (
 
 __all__ = [
     "AmbiguousModel",
+    "Aws",
     "Breaker",
     "Candidate",
     "Catalogue",
@@ -49,6 +51,7 @@ __all__ = [
     "UnknownModel",
     "Usage",
     "api_key",
+    "aws_keys",
     "json_schema",
     "load",
     "loads",

@@ -7,6 +7,7 @@ known that a text is a file's name.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ from headrace.config.reader import ABSENT, Reader, did_you_mean
 from headrace.config.settings import REPLAY, Config
 from headrace.formats import FORMATS
 
+_SIGNED = ("bedrock", "bedrock_invoke")
 _SECRET_WORDS = frozenset({"auth", "authorization", "cookie", "key", "password", "secret", "token"})
 
 
@@ -30,6 +32,7 @@ def check(reader: Reader, plain: dict[str, Any], env: Mapping[str, str], environ
             reader.report(path, f"{quoted(REPLAY)} is the embedded provider's name", "choose another", at_key=True)
         _check_address(reader, path, provider)
         _check_key(reader, path, provider, env)
+        _check_aws(reader, path, provider)
         _check_files(reader, path, provider)
         _check_headers(reader, path, provider.get("headers", {}))
         _check_quirks(reader, path, provider)
@@ -53,6 +56,27 @@ def _check_key(reader: Reader, path: Path, provider: dict[str, Any], env: Mappin
     if variable and not env.get(variable, "").strip():
         state = "is not set" if variable not in env else "is empty"
         reader.report((*path, "api_key_env"), f"environment variable {variable} {state}", "set it to the key")
+
+
+def _check_aws(reader: Reader, path: Path, provider: dict[str, Any]) -> None:
+    aws = provider.get("aws")
+    if not isinstance(aws, dict):
+        return
+    path = (*path, "aws")
+    if provider.get("format", "bedrock") not in _SIGNED:
+        reader.report(path, f"requests of format {provider['format']} are not signed", "remove it", at_key=True)
+    given = next((name for name in KEY_SOURCES if name in provider), None)
+    if given is not None:
+        reader.report(
+            path, f"{given} is given too", "keep one of them: a key is sent, or requests are signed", at_key=True
+        )
+    pair = [name in aws for name in ("access_key_id", "secret_access_key")]
+    if any(pair) and not all(pair):
+        reader.report(path, "an access key and its secret belong together", "give both, or neither", at_key=True)
+    if importlib.util.find_spec("botocore") is None:
+        reader.report(
+            path, "requests cannot be signed: botocore is not installed", "install headrace[aws]", at_key=True
+        )
 
 
 def _check_files(reader: Reader, path: Path, provider: dict[str, Any]) -> None:

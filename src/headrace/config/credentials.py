@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.config.settings import Provider
+    from headrace.config.settings import Aws, Provider
 
 _MAX_KEY_FILE_BYTES = 64 * 1024
 _HEADER_SAFE = re.compile(r"[\x21-\x7e]+\Z")
@@ -63,6 +63,20 @@ def api_key(name: str, provider: Provider, env: Mapping[str, str]) -> Secret | N
     if provider.api_key_file is not None:
         return _checked(_read(name, provider.api_key_file), f"{provider.api_key_file} (the key of provider {name})")
     return None
+
+
+def aws_keys(aws: Aws, env: Mapping[str, str]) -> tuple[str, str, str | None] | None:
+    """The access key, secret key and session token of `aws`, or those of the usual variables; None where they are to be
+    looked for elsewhere: in the profile, or where AWS's own tools find them. Raises CredentialError."""
+    if aws.access_key_id is not None:
+        if aws.secret_access_key is None:
+            raise CredentialError("aws.secret_access_key is missing beside aws.access_key_id")
+        token = aws.session_token.reveal() if aws.session_token is not None else None
+        return aws.access_key_id.reveal(), aws.secret_access_key.reveal(), token
+    access, secret = env.get("AWS_ACCESS_KEY_ID", "").strip(), env.get("AWS_SECRET_ACCESS_KEY", "").strip()
+    if aws.profile is not None or not (access and secret):
+        return None
+    return access, secret, env.get("AWS_SESSION_TOKEN", "").strip() or None
 
 
 def _read(name: str, file: str) -> str:

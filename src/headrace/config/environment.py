@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
 from collections.abc import Collection, Mapping
 
 import msgspec
@@ -10,7 +12,7 @@ from headrace.config.errors import ConfigError, Invalid, Problem
 from headrace.config.kinds import KINDS, Scalar
 from headrace.config.presets import PRESETS, quirks_of
 from headrace.config.references import Expanded
-from headrace.config.settings import Provider
+from headrace.config.settings import Aws, Provider
 
 SOURCE = "environment"
 """What stands for the file's name in problems with a variable."""
@@ -43,9 +45,34 @@ def environment_providers(env: Mapping[str, str], *, without: Collection[str] = 
             models=list(preset.claims),
             quirks=quirks_of(preset, env),
         )
+    bedrock = _bedrock(env)
+    if bedrock is not None and "bedrock" not in without:
+        providers["bedrock"] = bedrock
     if problems:
         raise ConfigError(problems)
     return providers
+
+
+BEDROCK_TOKEN = "AWS_BEARER_TOKEN_BEDROCK"  # noqa: S105  # the variable's name
+BEDROCK_CLAIMS = ("anthropic.*", "amazon.nova-*", "us.*", "eu.*", "apac.*", "global.*")
+
+
+def _bedrock(env: Mapping[str, str]) -> Provider | None:
+    """Amazon Bedrock, where a region is named and there is an API key, or access keys and botocore to sign with them."""
+    region = (env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or "").strip()
+    token = bool(env.get(BEDROCK_TOKEN, "").strip())
+    keys = all(env.get(name, "").strip() for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
+    if not re.fullmatch(r"[a-z0-9-]+", region):
+        return None
+    if not token and (not keys or importlib.util.find_spec("botocore") is None):
+        return None
+    return Provider(
+        format="bedrock",
+        base_url=f"https://bedrock-runtime.{region}.amazonaws.com",
+        api_key_env=BEDROCK_TOKEN if token else None,
+        aws=None if token else Aws(region=region),
+        models=list(BEDROCK_CLAIMS),
+    )
 
 
 def replay_provider() -> Provider:

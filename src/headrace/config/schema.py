@@ -7,6 +7,7 @@ away what the file cannot set. A schema cannot see the environment or compare va
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ _KEPT_OUTSIDE = ("description", "default")
 
 def json_schema() -> dict[str, Any]:
     """The schema as plain data. Equal in every process of one version."""
-    raw = msgspec.json.schema(Config, schema_hook=_custom)
+    raw = json.loads(json.dumps(msgspec.json.schema(Config, schema_hook=_custom)), parse_float=_number)
     builder = _Builder(raw["$defs"])
     root = builder.struct(shape_of(inspect.type_info(Config)))
     return {
@@ -31,6 +32,12 @@ def json_schema() -> dict[str, Any]:
         **{key: value for key, value in root.items() if key != "title"},
         "$defs": dict(sorted(builder.defs.items())),
     }
+
+
+def _number(text: str) -> int | float:
+    """`typing` takes bounds of 1 and 1.0 for the same and keeps the one that it met first, so here they are the same, too."""
+    number = float(text)
+    return int(number) if number.is_integer() else number
 
 
 def _custom(cls: type) -> dict[str, Any]:

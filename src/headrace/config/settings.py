@@ -185,6 +185,32 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 256 * KIB
 
 
+class Aws(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How requests to AWS are signed (Signature Version 4). Needs the extra `aws`."""
+
+    region: Annotated[
+        str, Meta(description="The region of `base_url`: `us-east-1`, for example.", extra={"kind": "word"})
+    ]
+    profile: Annotated[
+        str | None,
+        Meta(
+            description="The profile of AWS's shared files to take the credentials from. Without it, and without keys here, "
+            "they come from the usual variables, or from where AWS's own tools find them: shared files, container, instance.",
+            extra={"kind": "text"},
+        ),
+    ] = None
+    access_key_id: Annotated[
+        Secret | None,
+        Meta(description="The access key, as one reference: `${BEDROCK_ACCESS_KEY}`.", extra={"kind": "secret"}),
+    ] = None
+    secret_access_key: Annotated[
+        Secret | None, Meta(description="Its secret, as one reference.", extra={"kind": "secret"})
+    ] = None
+    session_token: Annotated[
+        Secret | None, Meta(description="The token of temporary keys, as one reference.", extra={"kind": "secret"})
+    ] = None
+
+
 class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A service that answers for models: where it is, which format it speaks, how to authenticate."""
 
@@ -231,6 +257,13 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(
             description="File that holds the key and nothing else; relative to the configuration file. Read anew "
             "whenever the key is needed, so it can be changed without a restart."
+        ),
+    ] = None
+    aws: Annotated[
+        Aws | None,
+        Meta(
+            description="Sign requests as AWS wants it, instead of sending a key (`bedrock`, `bedrock_invoke`). With an API "
+            "key of Bedrock's, give that as `api_key` and leave this out."
         ),
     ] = None
     headers: Annotated[

@@ -129,9 +129,11 @@ class Answer:
 
     def refuse(self, info: ErrorInfo, now: float) -> SendHead:
         """Answer with a plain HTTP error in the caller's format."""
-        body, status = self.caller.format.write_error(info), self.caller.format.error_status(info)
+        format = self.caller.format
+        body, status, headers = format.write_error(info), format.error_status(info), format.error_headers(info)
         wait = info.retry_after
-        headers = (("retry-after", str(math.ceil(wait))),) if wait is not None and 0 <= wait < math.inf else ()
+        if wait is not None and 0 <= wait < math.inf:
+            headers = (*headers, ("retry-after", str(math.ceil(wait))))
         self._add(body, now)
         return self._head(status, JSON, headers)
 

@@ -35,7 +35,7 @@ VAGUE_TYPES = frozenset({"", "text/plain", "application/octet-stream"})
 SENTINELS = frozenset({b"[DONE]"})
 """Frames that are no JSON: OpenAI's mark of the end. Framings of JSON values end by themselves and leave it out."""
 
-JSON_FRAMINGS = frozenset({"ndjson", "json_array"})
+JSON_FRAMINGS = frozenset({"ndjson", "json_array", "eventstream"})
 """Framings whose frames must be JSON."""
 
 

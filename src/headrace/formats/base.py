@@ -199,6 +199,8 @@ class Format:
     """The body of an HTTP error in this format; the status is `ErrorInfo.http_status`."""
     error_status: Callable[[ErrorInfo], int] = lambda info: info.http_status
     """HTTP status of an error in this format, where the vendor has its own convention (Anthropic's 529)."""
+    error_headers: Callable[[ErrorInfo], tuple[tuple[str, str], ...]] = lambda info: ()
+    """Headers of an HTTP error in this format, where the vendor says something there (AWS's x-amzn-ErrorType)."""
     forwarded_headers: tuple[str, ...] = ()
     """Headers of a caller (lower-case) that a provider of this format may see ("anthropic-beta")."""
     quirks: Mapping[str, str] = field(default_factory=dict)

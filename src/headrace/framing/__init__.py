@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from headrace.framing.eventstream import EventStreamDecoder, EventStreamEncoder
 from headrace.framing.frame import MAX_FRAME_BYTES, Decoder, Encoder, Frame, FramingError
 from headrace.framing.json_array import JSONArrayDecoder, JSONArrayEncoder
 from headrace.framing.ndjson import NDJSONDecoder, NDJSONEncoder
@@ -20,6 +21,8 @@ __all__ = [
     "MAX_FRAME_BYTES",
     "Decoder",
     "Encoder",
+    "EventStreamDecoder",
+    "EventStreamEncoder",
     "Frame",
     "Framing",
     "FramingError",
@@ -73,6 +76,12 @@ FRAMINGS: dict[str, Framing] = {
             "application/json",
             lambda max_frame, extra_fields: JSONArrayDecoder(max_frame),
             JSONArrayEncoder,
+        ),
+        Framing(
+            "eventstream",
+            "application/vnd.amazon.eventstream",
+            lambda max_frame, extra_fields: EventStreamDecoder(max_frame),
+            EventStreamEncoder,
         ),
     )
 }

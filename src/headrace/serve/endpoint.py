@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from headrace import engine
-from headrace.config import Config, CredentialError, Provider, api_key
+from headrace.config import Config, CredentialError, Provider, api_key, aws_keys
 from headrace.formats import FORMATS
 from headrace.formats.base import Format, ReaderOptions, Target, WireRequest
 from headrace.formats.json import merged
@@ -20,7 +20,7 @@ from headrace.model.errors import ErrorCode, ErrorInfo, GatewayError, InvalidReq
 from headrace.model.request import Request, Tool
 from headrace.routing.breaker import Breakers
 from headrace.serve.driver import Call
-from headrace.upstream import Client, HttpRequest, TraceContext
+from headrace.upstream import AwsKeys, Client, HttpRequest, SigningError, SigV4Signer, TraceContext
 
 _KEPT = 1024
 
@@ -59,6 +59,8 @@ class Endpoint:
         )
         self._headers = [(header.lower(), (header, value)) for header, value in provider.headers.items()]
         self._plain: dict[tuple[str, bool], engine.Upstream] = {}
+        self.signer = _signer(name, provider, env)
+        """Signs its requests, where they have to be signed."""
 
     def upstream(self, model: str, request: Request, answer: Format) -> engine.Upstream:
         """A model of this provider as the engine sees it."""
@@ -126,18 +128,30 @@ class Endpoint:
                 quirks=provider.quirks,
             ),
         )
+        asked = HttpRequest(
+            method="POST",
+            url=self._base_url() + wire.path,
+            headers=self._all_headers(wire, trace, forwarded),
+            body=wire.body,
+        )
         return Call(
             provider=self.name,
             client=self._client,
-            request=HttpRequest(
-                method="POST",
-                url=self._base_url() + wire.path,
-                headers=self._all_headers(wire, trace, forwarded),
-                body=wire.body,
-            ),
+            request=asked if self.signer is None else self._signed(asked, self.signer),
             connect_timeout=self._connect_timeout,
             proxy=self._proxy,
             lost=wire.lost,
+        )
+
+    def _signed(self, request: HttpRequest, signer: SigV4Signer) -> HttpRequest:
+        try:
+            return signer.sign(request)
+        except SigningError as error:
+            raise self._without_credentials(error) from None
+
+    def _without_credentials(self, error: Exception) -> GatewayError:
+        return GatewayError(
+            ErrorInfo(code=ErrorCode.INTERNAL_ERROR, message=str(error), type="credential", provider=self.name)
         )
 
     def _all_headers(
@@ -146,9 +160,7 @@ class Endpoint:
         try:
             key = api_key(self.name, self.provider, self._env)
         except CredentialError as error:
-            raise GatewayError(
-                ErrorInfo(code=ErrorCode.INTERNAL_ERROR, message=str(error), type="credential", provider=self.name)
-            ) from None
+            raise self._without_credentials(error) from None
         headers = {header.lower(): (header, value) for header, value in wire.headers}
         for header in self.format.forwarded_headers:
             if header in forwarded:
@@ -162,3 +174,16 @@ class Endpoint:
             headers["tracestate"] = ("tracestate", trace.tracestate)
         headers.update(self._headers)
         return list(headers.values())
+
+
+def _signer(name: str, provider: Provider, env: Mapping[str, str]) -> SigV4Signer | None:
+    """Raises ValueError where requests have to be signed and nothing is there to do it."""
+    if provider.aws is None:
+        return None
+    try:
+        keys = aws_keys(provider.aws, env)
+        return SigV4Signer(
+            provider.aws.region, keys=None if keys is None else AwsKeys(*keys), profile=provider.aws.profile
+        )
+    except (CredentialError, ValueError) as error:
+        raise ValueError(f"provider {name}: {error}") from None

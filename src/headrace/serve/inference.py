@@ -104,6 +104,7 @@ class Inference:
         common = [
             (b"x-request-id", name),
             (b"request-id", name),  # where Anthropic's SDKs look for it
+            (b"x-amzn-requestid", name),  # and AWS's
             (b"traceparent", trace.traceparent.encode("ascii")),
         ]
         negotiated = negotiate(place.format, None, place.route.framing)

@@ -89,7 +89,9 @@ async def send_error(send: Send, answer: Format, info: ErrorInfo, headers: Heade
     """A whole error answer in the caller's format."""
     body = answer.write_error(info)
     status = answer.error_status(info)
-    extra = [] if info.retry_after is None else [(b"retry-after", b"%d" % max(1, round(info.retry_after)))]
+    extra = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.error_headers(info)]
+    if info.retry_after is not None:
+        extra.append((b"retry-after", b"%d" % max(1, round(info.retry_after))))
     if status == 401:
         extra.append((b"www-authenticate", b"Bearer"))
     await send(

@@ -22,6 +22,7 @@ from headrace.serve.plans import Planner
 from headrace.serve.state import State
 from headrace.tape import Library, ReplayServer
 from headrace.upstream import Client, tls_context
+from headrace.upstream.sigv4 import RELOAD_SECONDS
 
 IDLE_CONNECTIONS = 1024
 """Connections kept open to one provider when nothing is asked: many streams that end together often start together."""
@@ -53,6 +54,7 @@ class Runtime:
         self.planner: Planner
         """Set when it has started, as are `state` and `endpoints`."""
         self._looking: asyncio.TimerHandle | None = None
+        self._loading: asyncio.TimerHandle | None = None
         self.ready = False
 
     async def start(self, state: State | None = None) -> None:
@@ -67,6 +69,7 @@ class Runtime:
         self.state = state
         self.endpoints = {name: self._endpoint(name, provider) for name, provider in self.config.providers.items()}
         self.planner = Planner(self.config, self.catalogue, self.endpoints)
+        await asyncio.gather(*self._load_credentials())
         if self._replaying:
             await self._replay.start()
         if self.keys is not None:
@@ -78,6 +81,8 @@ class Runtime:
         self.ready = False
         if self._looking is not None:
             self._looking.cancel()
+        if self._loading is not None:
+            self._loading.cancel()
         for client in self._clients.values():
             await client.aclose()
         if self._replaying:
@@ -104,6 +109,16 @@ class Runtime:
         if self.keys is not None:
             self.keys.refresh()
         self._looking = asyncio.get_running_loop().call_later(_LOOK_EVERY, self._look_at_keys)
+
+    def _load_credentials(self) -> list[asyncio.Future[None]]:
+        """Look for the credentials that requests are signed with, in threads, and again before temporary ones end."""
+        signers = [endpoint.signer for endpoint in self.endpoints.values() if endpoint.signer is not None]
+        looking = [signer for signer in signers if not signer.fixed]
+        if not looking:
+            return []
+        loop = asyncio.get_running_loop()
+        self._loading = loop.call_later(RELOAD_SECONDS, self._load_credentials)
+        return [loop.run_in_executor(None, signer.load) for signer in looking]
 
     @cached_property
     def limits(self) -> engine.Limits:

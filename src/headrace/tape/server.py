@@ -334,7 +334,9 @@ def _framing(place: Place, accept: str) -> Framing:
 
 def _failure(format: Format, info: ErrorInfo, delay: float = 0.0, *, by_format: bool = False) -> Iterator[answers.Step]:
     """An HTTP error in the vendor's shape. `by_format`: with the status that the vendor itself would choose."""
-    headers = [] if info.retry_after is None else [("retry-after", f"{info.retry_after:g}")]
+    headers = list(format.error_headers(info))
+    if info.retry_after is not None:
+        headers.append(("retry-after", f"{info.retry_after:g}"))
     status = format.error_status(info) if by_format else info.http_status
     return answers.whole(status, format.write_error(info), headers=headers, delay=delay)
 

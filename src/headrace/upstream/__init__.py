@@ -10,15 +10,19 @@ from .errors import UpstreamError, UpstreamErrorKind
 from .headers import Headers, check_headers
 from .proxy import parse_proxy
 from .request import HttpRequest, parse_url
+from .sigv4 import AwsKeys, SigningError, SigV4Signer
 from .tls import tls_context
 from .trace import TraceContext
 
 __all__ = [
+    "AwsKeys",
     "Client",
     "Exchange",
     "Headers",
     "HttpRequest",
     "ResponseHandler",
+    "SigV4Signer",
+    "SigningError",
     "TraceContext",
     "UpstreamError",
     "UpstreamErrorKind",

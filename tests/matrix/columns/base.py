@@ -42,6 +42,8 @@ class Column:
     """As the table "How a failed stream ends" says; with the number of choices that had really finished before."""
     recordings: tuple[str, ...] = ()
     """The index's words for recordings in this format (column `format`)."""
+    damaged: tuple[str, ...] = ()
+    """Of these, files that are no whole streams; the tests of their framing read them."""
     recorded: Callable[[FixtureRow, bytes], bytes] | None = None
     """A recording's file -> the bytes of the provider's stream, in the format's native framing; None: they are that."""
     prepared: Callable[[dict[str, Any], bool], dict[str, Any]] | None = None
@@ -52,5 +54,7 @@ class Column:
     """Makes of a case's request what this caller's format can say of it."""
     unnamed: Callable[[Digest], None] = _nothing_missing
     """Takes out of an answer what the format has no place for beside the content (its id, its time)."""
+    seals: bool = False
+    """Other vendors' signatures are sealed, and whole bodies are read with the seals opened."""
     quirks: Mapping[str, Any] = field(default_factory=dict)
     """Those that the reader needs to read what the writer wrote."""
