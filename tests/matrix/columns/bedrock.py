@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from tests.matrix.pipes import Digest
 
 _S = StopReason
+IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 PNG = "iVBORw0KGgo="
 PDF = "JVBERi0xLjQK"
 WAV = "UklGRiQAAAA="
@@ -83,7 +84,7 @@ def _no_foreign_citations(choice: Choice) -> None:
 
 
 def _not_an_image(part: Part) -> bool:
-    return isinstance(part, Media) and (part.media_type != "image/png" or not part.data or bool(part.url))
+    return isinstance(part, Media) and (part.media_type not in IMAGES or not part.data or bool(part.url))
 
 
 def _no_transcript(choice: Choice) -> None:
