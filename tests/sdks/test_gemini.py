@@ -389,6 +389,22 @@ def test_javascript(node: NodeProcess, way: str, provider: str, script: str) -> 
         assert (seen.usage.input, seen.usage.output) == row.usage[:2]
 
 
+@pytest.mark.parametrize("script", ["reasoning", "redacted-reasoning"])
+def test_javascript_thoughts_go_back(node: NodeProcess, replay: ReplayServer, script: str) -> None:
+    outcome = node.run("round_trip", f"as-anthropic/{script}", then="as-anthropic/echo")
+    assert outcome.failure is None
+    assert outcome.answers[-1].text.startswith("Go on")
+    block = replay.requests[-1].body["messages"][1]["content"][0]
+    assert (block.get("signature") or block["data"]) == (SIGNATURE if script == "reasoning" else REDACTED)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_javascript_a_stream_that_breaks(node: NodeProcess, provider: str) -> None:
+    """No finish reason is made up, whether the SDK raises or not."""
+    broken = node.run("stream", in_a_path(f"{provider}/text?cut=6"))
+    assert broken.failure is not None or broken.answers[-1].stop is None
+
+
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_javascript_thoughts_tool_image_error_and_abort(node: NodeProcess, replay: ReplayServer, provider: str) -> None:
     assert node.run("stream", f"{provider}/reasoning").seen.reasoning == REASONING

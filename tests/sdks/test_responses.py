@@ -331,6 +331,19 @@ def test_javascript_tool_and_result(node: NodeProcess, provider: str) -> None:
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("script", ["reasoning", "redacted-reasoning"])
+def test_javascript_reasoning_goes_back(node: NodeProcess, replay: ReplayServer, provider: str, script: str) -> None:
+    asked = {"effort": "low", "summary": "auto"}
+    outcome = node.run("round_trip", f"{provider}/{script}", then=f"{provider}/echo", reasoning=asked)
+    assert outcome.failure is None
+    assert outcome.answers[-1].text.startswith("Go on")
+    assert (SIGNATURE if script == "reasoning" else REDACTED) in json.dumps(replay.requests[-1].body)
+    if provider == "as-anthropic":
+        block = replay.requests[-1].body["messages"][1]["content"][0]
+        assert (block.get("signature") or block["data"]) == (SIGNATURE if script == "reasoning" else REDACTED)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
 def test_javascript_image_error_and_abort(node: NodeProcess, replay: ReplayServer, provider: str) -> None:
     image = {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}", "detail": "auto"}
     content = [{"type": "input_text", "text": "What is it?"}, image]

@@ -83,6 +83,54 @@ def test_an_image_an_error_and_an_abort(node: NodeProcess, replay: ReplayServer,
     assert eventually(lambda: replay.aborted == aborted + 1)
 
 
+@pytest.mark.parametrize("script", ["text", "reasoning", "parallel-tools"])
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_generate_text(node: NodeProcess, replay: ReplayServer, client: str, provider: str, script: str) -> None:
+    """Without a stream."""
+    row = SCRIPTS[script]
+    seen = node.run("whole", f"{provider}/{script}", client=client).seen
+    assert seen.text == row.text
+    if client != "chat":
+        assert seen.reasoning == row.reasoning
+    assert [(call.name, call.arguments) for call in seen.calls] == [call[1:] for call in row.calls]
+    assert not replay.requests[-1].body.get("stream")
+    if row.usage is not None:
+        assert seen.usage is not None
+        assert (seen.usage.input, seen.usage.output) == row.usage[:2]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_generate_text_tool_image_error_and_abort(
+    node: NodeProcess, replay: ReplayServer, client: str, provider: str
+) -> None:
+    outcome = node.run("whole", f"{provider}/tool-round-trip", client=client, tools=True)
+    assert outcome.failure is None
+    assert outcome.answers[-1].text == "The tool says: 12 degrees"
+    assert "images: 1;" in node.run("whole", f"{provider}/echo", client=client, image=IMAGE).seen.text
+    failed = node.run("whole", f"{provider}/text?status=429", client=client).failure
+    assert failed is not None
+    assert failed.status == 429
+    assert eventually(lambda: replay.active == 0)
+    asked = len(replay.requests)
+    stopped = node.run("whole", f"{provider}/text?hang", client=client, abort=True)
+    assert stopped.failure is not None
+    assert stopped.answers == []
+    assert len(replay.requests) == asked + 1
+    assert eventually(lambda: replay.active == 0)
+
+
+@pytest.mark.parametrize("client", ["responses", "anthropic", "google"])
+def test_reasoning_goes_back(node: NodeProcess, replay: ReplayServer, client: str) -> None:
+    """The SDK keeps the signature among its own metadata of the part, and sends it with the next turn."""
+    outcome = node.run("whole", "as-anthropic/reasoning", client=client, again="as-anthropic/echo")
+    assert outcome.failure is None
+    assert outcome.answers[-1].text.startswith("Go on")
+    (block, *_) = replay.requests[-1].body["messages"][1]["content"]
+    assert (block["thinking"], block["signature"]) == (REASONING, SIGNATURE)
+
+
 # As the reader of UI message streams.
 
 

@@ -73,6 +73,7 @@ class Answer:
             provider=upstream.provider,
             passthrough=upstream.format is self.caller.format,
             lost=lost or base.lost,
+            check=base.check,
         )
 
     def write(self, events: Sequence[Event], now: float) -> None:

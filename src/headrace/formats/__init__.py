@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.formats import (
+    a2ui,
     ag_ui,
     anthropic,
     azure_openai,
@@ -39,6 +40,7 @@ FORMATS: dict[str, Format] = {
         ollama_generate.FORMAT,
         vercel_ui.FORMAT,
         ag_ui.FORMAT,
+        a2ui.FORMAT,
     )
 }
 """Every format by its name."""

@@ -88,6 +88,11 @@ class ReaderOptions:
     """The provider's vendor, in whose name signatures and unknown fields travel; "": the format's own."""
 
 
+MessageCheck = Callable[[dict[str, Any], Mapping[str, str]], None]
+"""Checks one message of a protocol within the answer by that protocol's own package, given the catalogs of the surfaces
+that the answer has made so far, by their ids. Raises InvalidRequest with the path of what is wrong."""
+
+
 class WriterOptions(msgspec.Struct, frozen=True):
     """What a stream or body writer may need to know."""
 
@@ -103,6 +108,8 @@ class WriterOptions(msgspec.Struct, frozen=True):
     """The provider's format is this very format: send `origin` on where it is set."""
     lost: tuple[str, ...] = ()
     """What the request writer had to leave out ("request.top_k" ...), to be named in the terminal event."""
+    check: MessageCheck | None = None
+    """For formats that hold messages of another protocol (a2ui). Handed in, as such packages do I/O."""
 
 
 class Target(msgspec.Struct, frozen=True):

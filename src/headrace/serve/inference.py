@@ -24,6 +24,7 @@ from headrace.formats.base import WriterOptions
 from headrace.formats.locate import Place
 from headrace.model.errors import ErrorCode, ErrorInfo, GatewayError, InvalidRequest
 from headrace.model.request import Request
+from headrace.serve.checks import message_check
 from headrace.serve.driver import Call, Message, Send, StreamDriver
 from headrace.serve.line import AsgiLine, Kept, Line
 from headrace.serve.meter import RequestMeter
@@ -199,6 +200,7 @@ class Inference:
         request, answer, key, line = arrived.request, arrived.answer, arrived.key, arrived.line
         assert request is not None
         planned = runtime.planner.plan(request, answer, trace=arrived.trace, forwarded=arrived.headers)
+        check = await message_check(answer)
         meter = RequestMeter(request, runtime.prices, runtime.endpoints, request.budget)
         headers = list(arrived.common)
         if request.stream:
@@ -249,6 +251,7 @@ class Inference:
                 request_id=request.request_id or arrived.request_id,
                 created=int(time.time()),  # noqa: TID251  # a timestamp for the caller, not a duration
                 model=request.model,
+                check=check,
             ),
             usage_interval=planned.usage_interval,
             encoder=line.encoder,

@@ -35,5 +35,15 @@ def step(awaitable: Awaitable[T]) -> Done[T] | Awaitable[T]:
 
 @types.coroutine
 def _resumed(coroutine: Generator[Any, Any, T], waiter: Any) -> Generator[Any, Any, T]:
-    yield waiter
-    return (yield from coroutine)
+    try:
+        yield waiter
+    except BaseException as error:  # of what was waited for, or a cancellation: theirs who wait
+        thrown = error
+    else:
+        return (yield from coroutine)
+    try:
+        waiter = coroutine.throw(thrown)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+    return (yield from _resumed(coroutine, waiter))

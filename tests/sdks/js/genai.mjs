@@ -47,7 +47,8 @@ await serve(
     stream: async (outcome, request) => {
       outcome.answers.push((await streamed(asked(request))).answer);
     },
-    round_trip: async (outcome, request) => {
+    // `then`: the model that is asked with the second turn, where it is another one
+    round_trip: async (outcome, { then, ...request }) => {
       const first = await streamed(asked(request));
       outcome.answers.push(first.answer);
       const results = first.answer.calls.map(({ id, name }) => ({
@@ -56,9 +57,9 @@ await serve(
       const contents = [
         { role: 'user', parts: [{ text: 'What is it like?' }] },
         { role: 'model', parts: first.parts },
-        { role: 'user', parts: results },
+        { role: 'user', parts: results.length ? results : [{ text: 'Go on' }] },
       ];
-      outcome.answers.push((await streamed({ ...asked(request), contents })).answer);
+      outcome.answers.push((await streamed({ ...asked(request), model: then ?? request.model, contents })).answer);
     },
     abort: async (outcome, request) => {
       const controller = new AbortController();

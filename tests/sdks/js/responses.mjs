@@ -54,7 +54,8 @@ await serve(
     helper: async (outcome, request) => {
       outcome.answers.push(shown(await helped(asked(request))));
     },
-    round_trip: async (outcome, request) => {
+    // `then`: the model that is asked with the second turn, where it is another one
+    round_trip: async (outcome, { then, ...request }) => {
       const first = await helped(asked(request));
       outcome.answers.push(shown(first));
       const results = first.output
@@ -62,7 +63,8 @@ await serve(
         .map((item) => ({ type: 'function_call_output', call_id: item.call_id, output: RESULT }));
       const items = first.output.map(({ parsed_arguments: _, ...item }) => item);
       const input = [{ role: 'user', content: 'What is a headrace?' }, ...items, ...results];
-      outcome.answers.push(shown(await helped({ ...asked(request), input })));
+      if (!results.length) input.push({ role: 'user', content: 'Go on' });
+      outcome.answers.push(shown(await helped({ ...asked(request), model: then ?? request.model, input })));
     },
     abort: async (outcome, request) => {
       const stream = await client.responses.create({ ...asked(request), stream: true });

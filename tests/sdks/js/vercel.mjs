@@ -3,8 +3,8 @@
 import { createAnthropic } from '@ai-sdk/anthropic';
 import { createGoogleGenerativeAI } from '@ai-sdk/google';
 import { createOpenAI } from '@ai-sdk/openai';
-import { DefaultChatTransport, jsonSchema, readUIMessageStream, stepCountIs, streamText, tool } from 'ai';
-import { RESULT, seen, serve } from './jobs.mjs';
+import { DefaultChatTransport, generateText, jsonSchema, readUIMessageStream, stepCountIs, streamText, tool } from 'ai';
+import { RESULT, aborted, seen, serve } from './jobs.mjs';
 
 globalThis.AI_SDK_LOG_WARNINGS = false; // they would stand between the outcomes
 
@@ -32,21 +32,52 @@ function told(error) {
   return failed;
 }
 
-// A model's answer by streamText; with `tools`, the SDK carries calls out and asks again.
-async function text(outcome, { model, messages, client, tools: withTools, abort, image }) {
-  const answer = seen();
-  const controller = new AbortController();
+// What both of the SDK's functions are asked; with `tools`, the SDK carries calls out and asks again.
+function asked({ model, client, tools: withTools, image }, controller) {
   const content = image ? [{ type: 'text', text: 'What is it?' }, { type: 'image', image }] : 'What is a headrace?';
-  let failure;
-  const result = streamText({
+  return {
     model: MODELS[client](model),
     messages: [{ role: 'user', content }],
     maxRetries: 0,
     abortSignal: controller.signal,
+    // without it the SDK sends references to what OpenAI keeps in place of the turns themselves
+    providerOptions: { openai: { store: false } },
     stopWhen: stepCountIs(withTools ? 3 : 1),
     tools: withTools && {
       get_weather: tool({ ...WEATHER, inputSchema: jsonSchema(WEATHER.schema), execute: () => RESULT }),
     },
+  };
+}
+
+// A model's answer by generateText, which asks for no stream; with `again`, its messages are sent back with another turn,
+// to the model `then`. Aborted when the provider has had WAIT to answer.
+async function whole(outcome, request) {
+  const controller = new AbortController();
+  const settings = asked(request, controller);
+  const waiting = generateText(settings).catch((error) => { throw told(error); });
+  const result = await (request.abort ? aborted(waiting, () => controller.abort()) : waiting);
+  outcome.answers.push(seen({
+    text: result.text,
+    reasoning: result.reasoningText ?? '',
+    calls: result.toolCalls.map((call) => ({ id: call.toolCallId, name: call.toolName, arguments: call.input })),
+    stop: result.finishReason,
+    usage: { input: result.totalUsage.inputTokens ?? 0, output: result.totalUsage.outputTokens ?? 0, reasoning: null },
+  }));
+  if (!request.again) return;
+  const messages = [...settings.messages, ...result.response.messages, { role: 'user', content: 'Go on' }];
+  const second = await generateText({ ...asked({ ...request, model: request.again }, controller), messages })
+    .catch((error) => { throw told(error); });
+  outcome.answers.push(seen({ text: second.text }));
+}
+
+// A model's answer by streamText.
+async function text(outcome, request) {
+  const { abort } = request;
+  const answer = seen();
+  const controller = new AbortController();
+  let failure;
+  const result = streamText({
+    ...asked(request, controller),
     onError: ({ error }) => { failure = error; },
   });
   for await (const part of result.fullStream) {
@@ -105,6 +136,7 @@ const ASKED = user([{ type: 'text', text: 'What is a headrace?' }]);
 await serve(
   {
     text,
+    whole,
     ui: async (outcome, { model, parts }) => {
       const { message, failure } = await turn([parts ? user(parts) : ASKED], { model });
       if (message) outcome.answers.push(shown(message));
