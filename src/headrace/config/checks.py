@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from headrace.config.errors import Path, Problem, quoted
@@ -30,11 +30,12 @@ def check(reader: Reader, plain: dict[str, Any], env: Mapping[str, str], environ
             reader.report(path, f"{quoted(REPLAY)} is the embedded provider's name", "choose another", at_key=True)
         _check_address(reader, path, provider)
         _check_key(reader, path, provider, env)
-        _check_files(reader, path, provider)
+        _check_files(reader, path, provider, ("api_key_file", "ca_file"))
         _check_headers(reader, path, provider.get("headers", {}))
         _check_quirks(reader, path, provider)
     known = {*providers, *environment_names}
     _check_routes(reader, plain, known)
+    _check_grpc(reader, plain.get("server", {}).get("grpc"))
     _locate_files(reader, plain)
 
 
@@ -55,12 +56,22 @@ def _check_key(reader: Reader, path: Path, provider: dict[str, Any], env: Mappin
         reader.report((*path, "api_key_env"), f"environment variable {variable} {state}", "set it to the key")
 
 
-def _check_files(reader: Reader, path: Path, provider: dict[str, Any]) -> None:
-    for key in ("api_key_file", "ca_file"):
-        if key not in provider:
+def _check_grpc(reader: Reader, grpc: dict[str, Any] | None) -> None:
+    if not grpc:
+        return
+    path: Path = ("server", "grpc")
+    _check_files(reader, path, grpc, ("cert_file", "key_file", "client_ca_file"))
+    for given, missing in (("cert_file", "key_file"), ("key_file", "cert_file"), ("client_ca_file", "cert_file")):
+        if given in grpc and missing not in grpc:
+            reader.report((*path, given), f"{quoted(missing)} is missing", "TLS needs a certificate and its key")
+
+
+def _check_files(reader: Reader, path: Path, holder: dict[str, Any], keys: Iterable[str]) -> None:
+    for key in keys:
+        if key not in holder:
             continue
-        file = os.path.join(os.path.dirname(os.path.abspath(reader.filename)), provider[key])
-        provider[key] = file
+        file = os.path.join(os.path.dirname(os.path.abspath(reader.filename)), holder[key])
+        holder[key] = file
         if not os.path.exists(file):
             reader.report((*path, key), f"there is no file {quoted(file, limit=500)}")
         elif os.path.isdir(file):
