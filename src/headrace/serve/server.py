@@ -138,7 +138,9 @@ class GatewayServer(uvicorn.Server):
             from headrace.serve.rpc.grpc_server import GrpcListener
         except ImportError as error:
             raise ImportError(f"server.grpc needs an extra: pip install headrace[grpc] ({error})") from None
-        listener = GrpcListener(self.application, config.server.grpc, max_message=config.limits.body_bytes)
+        listener = GrpcListener(
+            self.application, config.server.grpc, self.application.in_flight, max_message=config.limits.body_bytes
+        )
         await listener.start()
         self.grpc = listener
         logger.info("gRPC is served on %s:%d", config.server.grpc.host, listener.port)

@@ -1,4 +1,4 @@
-"""Calls of LlmGateway, whatever protocol brings them: a ChatRequest becomes a request, and calls in flight are known by id.
+"""Calls of LlmGateway, whatever protocol brings them: a ChatRequest becomes a request.
 
 The rule: a call is a request of the gateway format (or llm-stream) on its own path; access, plans, limits, records and
 errors are those of every other request.
@@ -6,7 +6,7 @@ errors are those of every other request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from headrace.model.errors import ErrorCode, ErrorInfo, InvalidRequest
 from headrace.serve.inference import Arrived, Inference
 from headrace.serve.line import Line
 from headrace.serve.negotiation import Negotiated
+from headrace.serve.rpc.in_flight import InFlight
 from headrace.serve.rpc.messages import fill, plain
 from headrace.v1 import gateway_pb2 as pb
 
@@ -35,7 +36,7 @@ SHUTTING_DOWN = ErrorInfo(
 
 
 def arrive(
-    inference: Inference, method: str, headers: Iterable[tuple[str, str]], line: Line, *, framing: str = "sse"
+    inference: Inference, method: str, headers: Iterable[tuple[str, str]], line: Line
 ) -> Arrived:
     """A call whose metadata has come (lower-case names)."""
     place = Place(GATEWAY, GATEWAY.routes[0], IN_THE_BODY)
@@ -100,33 +101,9 @@ def list_models(inference: Inference, headers: Any) -> pb.ListModelsResponse:
     return pb.ListModelsResponse(models=[pb.Model(id=entry.id, owned_by=entry.owned_by) for entry in allowed])
 
 
-class InFlight:
-    """The calls of one process that can be cancelled by their id, each by its own caller alone."""
-
-    def __init__(self) -> None:
-        self._cancels: dict[tuple[str, str], Callable[[], object]] = {}
-
-    def add(self, arrived: Arrived, cancel: Callable[[], object]) -> list[tuple[str, str]]:
-        """What to `remove` when the call is over."""
-        assert arrived.request is not None
-        owner = arrived.key.id if arrived.key is not None else ""
-        names = {arrived.request_id, arrived.request.request_id or arrived.request_id}
-        entries = [(owner, name) for name in names]
-        for entry in entries:
-            self._cancels[entry] = cancel
-        return entries
-
-    def remove(self, entries: Iterable[tuple[str, str]], cancel: Callable[[], object]) -> None:
-        for entry in entries:
-            if self._cancels.get(entry) == cancel:  # a later call of the same name may have taken the place
-                del self._cancels[entry]
-
-    def cancel(self, inference: Inference, headers: Any, message: pb.CancelRequest) -> pb.CancelResponse:
-        """Raises GatewayError where the caller needs a key, or names no call."""
-        key = inference.runtime.authenticate(headers)
-        if not message.request_id:
-            raise InvalidRequest("request_id is missing: which call is to be cancelled", param="request_id")
-        found = self._cancels.get((key.id if key is not None else "", message.request_id))
-        if found is not None:
-            found()
-        return pb.CancelResponse(cancelled=found is not None)
+def cancel(inference: Inference, in_flight: InFlight, headers: Any, message: pb.CancelRequest) -> pb.CancelResponse:
+    """Raises GatewayError where the caller needs a key, or names no call."""
+    key = inference.runtime.authenticate(headers)
+    if not message.request_id:
+        raise InvalidRequest("request_id is missing: which call is to be cancelled", param="request_id")
+    return pb.CancelResponse(cancelled=in_flight.cancel(key.id if key is not None else "", message.request_id))

@@ -29,8 +29,8 @@ from headrace.serve.exchange import Service, Services
 from headrace.serve.inference import INTERNAL
 from headrace.serve.line import Headers
 from headrace.serve.rpc import calls
-from headrace.serve.rpc.calls import InFlight
 from headrace.serve.rpc.events import EventEncoder, messages_in
+from headrace.serve.rpc.in_flight import InFlight
 from headrace.serve.rpc.status import code_of, status_details
 from headrace.v1 import gateway_pb2 as pb
 
@@ -52,11 +52,13 @@ _NOT_METADATA = frozenset(
 class GrpcListener:
     """Start it inside the loop that serves, and `stop` it there. `port` is known when it has started."""
 
-    def __init__(self, services: Services, settings: GrpcServer, *, max_message: int) -> None:
+    def __init__(
+        self, services: Services, settings: GrpcServer, in_flight: InFlight, *, max_message: int
+    ) -> None:
         self._services = services
         self._settings = settings
         self._max_message = max_message
-        self._in_flight = InFlight()
+        self._in_flight = in_flight
         self._ending = False
         self._calls: set[_Call] = set()
         self.port = 0
@@ -145,7 +147,8 @@ class GrpcListener:
         service = self._services.enter()
         try:
             message = _parse(pb.CancelRequest, data)
-            return self._in_flight.cancel(service.inference, dict(_headers(context)), message).SerializeToString()
+            answer = calls.cancel(service.inference, self._in_flight, dict(_headers(context)), message)
+            return answer.SerializeToString()
         except GatewayError as error:
             await _abort(context, error.info, [])
             raise
