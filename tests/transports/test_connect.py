@@ -8,13 +8,15 @@ import json
 import struct
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import grpc_tools
 import pytest
-from google.protobuf import any_pb2, descriptor_pb2, struct_pb2
+from grpc_tools import protoc
 
 from headrace.tape import ReplayServer
-from headrace.v1 import gateway_pb2 as pb
+from headrace.v1.generate import PROTO, SOURCE
 from tests.gateway.client import Answer, post
 from tests.gateway.test_life import eventually
 from tests.live import LiveGateway, LoopThread, gateway_config, live_gateway
@@ -31,21 +33,24 @@ def both(servers: LoopThread, replay: ReplayServer) -> Iterator[LiveGateway]:
         yield live
 
 
-def descriptors() -> bytes:
-    files = descriptor_pb2.FileDescriptorSet()
-    for module in (any_pb2, struct_pb2, pb):
-        module.DESCRIPTOR.CopyToProto(files.file.add())
-    return base64.b64encode(files.SerializeToString())
+@pytest.fixture(scope="module")
+def descriptors(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """What protoc makes of the .proto for callers in any language, in base64."""
+    target = tmp_path_factory.mktemp("descriptors") / "gateway.binpb"
+    well_known = Path(grpc_tools.__file__).parent / "_proto"
+    folders = [f"-I{SOURCE}", f"-I{well_known}"]
+    assert protoc.main(["protoc", *folders, "--include_imports", f"--descriptor_set_out={target}", PROTO]) == 0
+    return base64.b64encode(target.read_bytes())
 
 
 @pytest.mark.parametrize(
     ("protocol", "codec"), [("connect", "proto"), ("connect", "json"), ("grpc", "proto"), ("grpc-web", "proto")]
 )
-def test_connect_node(both: LiveGateway, replay: ReplayServer, protocol: str, codec: str) -> None:
+def test_connect_node(both: LiveGateway, replay: ReplayServer, descriptors: bytes, protocol: str, codec: str) -> None:
     aborted = replay.aborted
     url = f"http://{address(both)}" if protocol == "grpc" else both.url
     ran = subprocess.run(
-        ["node", "connect.mjs", url, protocol, codec], cwd=JS, input=descriptors(), capture_output=True, timeout=90, check=False
+        ["node", "connect.mjs", url, protocol, codec], cwd=JS, input=descriptors, capture_output=True, timeout=90, check=False
     )
     assert ran.returncode == 0, ran.stderr.decode()
     found = json.loads(ran.stdout)

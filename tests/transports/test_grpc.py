@@ -165,8 +165,10 @@ def test_all_of_a_request_reaches_the_provider(stub: Any, replay: ReplayServer) 
 
 
 def test_an_error_before_the_first_event_is_a_status_with_details(stub: Any) -> None:
-    error = refused(lambda: list(stub.Chat(request("as-openai/error-first"), timeout=20)))
-    assert error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
+    call = stub.Chat(request("as-openai/text?status=429&retry_after=7"), timeout=20)
+    error = refused(lambda: next(call))
+    assert dict(error.trailing_metadata())["retry-after"] == "7"
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     found = details(error)
     assert found.provider == "as-openai"
     assert found.message == error.details()

@@ -252,6 +252,7 @@ class Inference:
             ),
             usage_interval=planned.usage_interval,
             encoder=line.encoder,
+            tells_status=getattr(line, "tells_status", False),  # only those with an encoder need to say
         )
         return StreamDriver(
             engine.Stream(

@@ -27,6 +27,7 @@ async function chat(request, options) {
   } catch (error) {
     const known = ConnectError.from(error);
     found.code = Code[known.code];
+    found.message = known.message;
     found.details = known.findDetails(ErrorSchema).map((detail) => detail.code);
   }
   return found;
@@ -48,7 +49,7 @@ const found = {
   tools: await chat({ model: 'as-openai/parallel-tools' }),
   reasoning: await chat({ model: 'as-anthropic/reasoning' }),
   llmStream: await chat({ model: 'as-openai/text', format: 2 }),
-  early: await chat({ model: 'as-openai/error-first' }),
+  early: await chat({ model: 'as-openai/text?status=503' }),
   late: await chat({ model: 'as-openai/error' }),
   unknown: await chat({ model: 'nobody/none' }),
   once: await once({ model: 'as-openai/text' }),

@@ -122,6 +122,7 @@ class _Call:
 
     write = None
     cork = None
+    tells_status = True
 
     def __init__(
         self, line: AsgiLine, protocol: Protocol, media_type: str, cors: Headers, *, streams: bool

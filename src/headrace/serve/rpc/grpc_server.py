@@ -160,6 +160,7 @@ class _Call:
     """One Chat or ChatOnce; a Line. `run` is its coroutine, which writes; everything else comes from the driver."""
 
     cork = None
+    tells_status = True
 
     def __init__(self, context: Any, service: Service, in_flight: InFlight, *, stream: bool) -> None:
         self._context = context
