@@ -13,13 +13,20 @@ from typing import Any
 
 import grpc_tools
 import pytest
+from connectrpc.client import ConnectClientSync
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError
+from connectrpc.method import IdempotencyLevel, MethodInfo
+from connectrpc.protocol import ProtocolType
 from grpc_tools import protoc
 
 from headrace.tape import ReplayServer
+from headrace.v1 import gateway_pb2 as pb
 from headrace.v1.generate import PROTO, SOURCE
 from tests.gateway.client import Answer, post
 from tests.gateway.test_life import eventually
 from tests.live import LiveGateway, LoopThread, gateway_config, live_gateway
+from tests.transports.browser import served, visiting
 from tests.transports.test_grpc import GRPC, address
 from tests.transports.test_websocket import JS
 
@@ -50,7 +57,12 @@ def test_connect_node(both: LiveGateway, replay: ReplayServer, descriptors: byte
     aborted = replay.aborted
     url = f"http://{address(both)}" if protocol == "grpc" else both.url
     ran = subprocess.run(
-        ["node", "connect.mjs", url, protocol, codec], cwd=JS, input=descriptors, capture_output=True, timeout=90, check=False
+        ["node", "connect.mjs", url, protocol, codec],
+        cwd=JS,
+        input=descriptors,
+        capture_output=True,
+        timeout=90,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr.decode()
     found = json.loads(ran.stdout)
@@ -158,3 +170,108 @@ def test_origins(servers: LoopThread, replay: ReplayServer) -> None:
         bad: Any = post(live.port, ONCE, ASKED, headers={"origin": "https://evil.example"})
         assert (bad.status, bad.json()["code"]) == (403, "permission_denied")
         assert "access-control-allow-origin" not in bad.headers
+
+
+IMPORTS = {
+    "@bufbuild/protobuf": "@bufbuild/protobuf/dist/esm/index.js",
+    "@bufbuild/protobuf/wkt": "@bufbuild/protobuf/dist/esm/wkt/index.js",
+    "@bufbuild/protobuf/wire": "@bufbuild/protobuf/dist/esm/wire/index.js",
+    "@bufbuild/protobuf/reflect": "@bufbuild/protobuf/dist/esm/reflect/index.js",
+    "@bufbuild/protobuf/codegenv2": "@bufbuild/protobuf/dist/esm/codegenv2/index.js",
+    "@connectrpc/connect": "@connectrpc/connect/dist/esm/index.js",
+    "@connectrpc/connect/protocol": "@connectrpc/connect/dist/esm/protocol/index.js",
+    "@connectrpc/connect/protocol-connect": "@connectrpc/connect/dist/esm/protocol-connect/index.js",
+    "@connectrpc/connect/protocol-grpc-web": "@connectrpc/connect/dist/esm/protocol-grpc-web/index.js",
+    "@connectrpc/connect-web": "@connectrpc/connect-web/dist/esm/index.js",
+}
+PAGE = """
+import { fromBinary, createFileRegistry } from '@bufbuild/protobuf';
+import { FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt';
+import { createClient, Code, ConnectError } from '@connectrpc/connect';
+import { createConnectTransport, createGrpcWebTransport } from '@connectrpc/connect-web';
+const files = createFileRegistry(
+  fromBinary(FileDescriptorSetSchema, Uint8Array.from(atob('DESCRIPTORS'), (c) => c.charCodeAt(0))));
+const messages = [{ role: 'user', content: 'What is a headrace?' }];
+const found = {};
+for (const [name, make] of [['connect', createConnectTransport], ['grpcWeb', createGrpcWebTransport]]) {
+  const transport = make({ baseUrl: 'URL' });
+  const client = createClient(files.getService('headrace.v1.LlmGateway'), transport);
+  const one = found[name] = { kinds: [], text: '' };
+  for await (const event of client.chat({ model: 'as-openai/text', messages })) {
+    one.kinds.push(event.event.case);
+    if (event.event.case === 'delta') one.text += event.event.value.content;
+  }
+  try {
+    for await (const event of client.chat({ model: 'as-openai/error', messages })) one.last = event.event.case;
+  } catch (error) { one.late = ConnectError.from(error).findDetails(files.getMessage('headrace.v1.Error'))[0].code; }
+  try { await client.chatOnce({ model: 'no/no', messages }); } catch (error) { one.code = Code[error.code]; }
+  const abort = new AbortController();
+  try {
+    for await (const event of client.chat({ model: 'as-openai/text?silence=3', messages }, { signal: abort.signal }))
+      abort.abort();
+  } catch (error) { one.cancelled = Code[ConnectError.from(error).code]; }
+}
+report(found);
+"""
+
+
+def test_connect_web_in_chromium(servers: LoopThread, replay: ReplayServer, descriptors: bytes, tmp_path: Path) -> None:
+    aborted = replay.aborted
+    config = gateway_config(replay.base_url, 'server: {allowed_origins: ["*"]}\n')
+    with live_gateway(servers, config) as live:
+        script = PAGE.replace("DESCRIPTORS", descriptors.decode()).replace("URL", live.url)
+        with served(script, JS / "node_modules", IMPORTS) as page, visiting(page, tmp_path):
+            found = page.report()
+        assert set(found) == {"connect", "grpcWeb"}, found
+        for name, one in found.items():
+            assert one["kinds"][0] == "start", name
+            assert one["kinds"][-1] == "done", name
+            assert one["text"], name
+            assert (one["last"], bool(one["late"])) == ("error", True), name
+            assert one["code"] == "NotFound", name
+            assert one["cancelled"] == "Canceled", name
+        assert eventually(lambda: replay.aborted == aborted + 2)
+
+
+def test_a_page_of_another_origin_is_not_let_in(gateway: LiveGateway, descriptors: bytes, tmp_path: Path) -> None:
+    script = (
+        f"try {{ await fetch('{gateway.url}{ONCE}', {{method: 'POST', headers: {{'content-type': 'application/json'}},"
+        "body: '{}'}); report('let in'); } catch (error) { report('refused'); }"
+    )
+    with served(script) as page, visiting(page, tmp_path):
+        assert page.report() == "refused"
+
+
+class MessageCodec:
+    """connectrpc's clients bring their own messages; this lets them send and read those of google.protobuf."""
+
+    def name(self) -> str:
+        return "proto"
+
+    def encode(self, message: Any) -> bytes:
+        data: bytes = message.SerializeToString()
+        return data
+
+    def decode(self, data: bytes | bytearray, message_class: Any) -> Any:
+        return message_class.FromString(bytes(data))
+
+
+@pytest.mark.parametrize("protocol", [ProtocolType.CONNECT, ProtocolType.GRPC_WEB])
+def test_connectrpc(both: LiveGateway, protocol: ProtocolType) -> None:
+    """Python's client of Connect; it compresses its requests with gzip."""
+    client = ConnectClientSync(both.url, codec=MessageCodec(), protocol=protocol)
+    method: Any = MethodInfo(
+        name="Chat",
+        service_name="headrace.v1.LlmGateway",
+        input=pb.ChatRequest,
+        output=pb.ChatEvent,
+        idempotency_level=IdempotencyLevel.UNKNOWN,
+    )
+    asked = pb.ChatRequest(model="as-openai/text", messages=[pb.Message(role="user", content="What?")])
+    events: list[Any] = list(client.execute_server_stream(request=asked, method=method, timeout_ms=20_000))
+    assert [event.seq for event in events] == list(range(len(events)))
+    assert events[-1].HasField("done")
+    asked.model = "nobody/none"
+    with pytest.raises(ConnectError) as caught:
+        list(client.execute_server_stream(request=asked, method=method, timeout_ms=20_000))
+    assert caught.value.code is Code.NOT_FOUND

@@ -23,9 +23,11 @@ from headrace.tape import ReplayServer
 from headrace.v1 import gateway_pb2 as pb
 from headrace.v1.gateway_pb2_grpc import LlmGatewayStub
 from headrace.v1.generate import GENERATED, SOURCE, generate
-from tests.gateway.test_life import DELTA, DELTAS, eventually, flood, flood_config  # noqa: F401  # flood: a fixture
+from tests.gateway.test_life import DELTA, DELTAS, eventually, flood_config
+from tests.gateway.test_life import flood as flood_fixture
 from tests.live import LiveGateway, LoopThread, gateway_config, live_gateway
 
+flood = flood_fixture  # pytest finds it by this name
 USER = [pb.Message(role="user", content="What is a headrace?")]
 GRPC = "server: {grpc: {port: 0}}\n"
 
@@ -53,7 +55,7 @@ def channel(rpc_gateway: LiveGateway) -> Iterator[grpc.Channel]:
 
 @pytest.fixture(scope="module")
 def stub(channel: grpc.Channel) -> Any:
-    return LlmGatewayStub(channel)  # type: ignore[no-untyped-call]  # generated
+    return LlmGatewayStub(channel)
 
 
 def refused(call: Callable[[], Any]) -> Any:
@@ -146,7 +148,8 @@ def test_llm_stream_events(stub: Any) -> None:
 def test_all_of_a_request_reaches_the_provider(stub: Any, replay: ReplayServer) -> None:
     asked = request("as-openai/text", max_tokens=7, temperature=0.0, stop_sequences=["x"], seed=3)
     asked.messages.add(
-        role="user", parts=[pb.Part(image=pb.MediaPart(media_type="image/png", data=b"png")), pb.Part(text=pb.TextPart(text="t"))]
+        role="user",
+        parts=[pb.Part(image=pb.MediaPart(media_type="image/png", data=b"png")), pb.Part(text=pb.TextPart(text="t"))],
     )
     tool = asked.tools.add(name="look", description="Looks")
     tool.parameters.update({"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}})
@@ -175,10 +178,10 @@ def test_an_error_before_the_first_event_is_a_status_with_details(stub: Any) -> 
 
 
 def test_an_error_after_the_first_event_is_an_event_and_a_status(stub: Any) -> None:
-    events, call = [], stub.Chat(request("as-openai/error"), timeout=20)
+    events: list[Any] = []
+    call = stub.Chat(request("as-openai/error"), timeout=20)
     with pytest.raises(grpc.RpcError):
-        for event in call:
-            events.append(event)  # noqa: PERF402  # what came before the error counts
+        events.extend(iter(call))  # what came before the error is there
     assert events[-1].error.code
     assert [event.seq for event in events] == list(range(len(events)))
     assert call.code() is not grpc.StatusCode.OK
@@ -207,7 +210,7 @@ def test_bad_requests(stub: Any, asked: pb.ChatRequest, code: grpc.StatusCode, p
 
 
 def test_bytes_that_are_no_message(channel: grpc.Channel) -> None:
-    method = channel.unary_unary("/headrace.v1.LlmGateway/ChatOnce")
+    method: Any = channel.unary_unary("/headrace.v1.LlmGateway/ChatOnce")
     error = refused(lambda: method(b"\xff\xff\xff", timeout=20))
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "headrace.v1.ChatRequest" in error.details()
@@ -216,7 +219,7 @@ def test_bytes_that_are_no_message(channel: grpc.Channel) -> None:
 def test_a_message_beyond_the_limit(servers: LoopThread, replay: ReplayServer) -> None:
     config = gateway_config(replay.base_url, GRPC + "limits: {body_bytes: 4KiB}\n")
     with live_gateway(servers, config) as live, grpc.insecure_channel(address(live)) as opened:
-        small: Any = LlmGatewayStub(opened)  # type: ignore[no-untyped-call]  # generated
+        small: Any = LlmGatewayStub(opened)
         asked = pb.ChatRequest(model="as-openai/text", messages=[pb.Message(role="user", content="x" * 9000)])
         error = refused(lambda: small.ChatOnce(asked, timeout=20))
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -235,9 +238,7 @@ def test_metadata_goes_both_ways(stub: Any) -> None:
     assert dict(error.trailing_metadata())["x-request-id"] == "grpc-meta"
 
 
-def test_cancelling_the_call_ends_the_provider(
-    stub: Any, rpc_gateway: LiveGateway, replay: ReplayServer
-) -> None:
+def test_cancelling_the_call_ends_the_provider(stub: Any, rpc_gateway: LiveGateway, replay: ReplayServer) -> None:
     aborted = replay.aborted
     metadata = (("x-request-id", "grpc-gone"),)
     call = stub.Chat(request("as-openai/text?silence=3"), metadata=metadata, timeout=60)
@@ -257,9 +258,7 @@ def test_a_deadline_ends_the_provider(stub: Any, replay: ReplayServer, rpc_gatew
 
 
 def test_cancel_by_request_id(stub: Any, replay: ReplayServer) -> None:
-    call = stub.Chat(
-        request("as-openai/text?silence=3"), metadata=(("x-request-id", "by-id"),), timeout=60
-    )
+    call = stub.Chat(request("as-openai/text?silence=3"), metadata=(("x-request-id", "by-id"),), timeout=60)
     assert next(call).HasField("start")
     assert stub.Cancel(pb.CancelRequest(request_id="by-id"), timeout=20).cancelled
     with pytest.raises(grpc.RpcError):
@@ -280,7 +279,7 @@ def test_keys(servers: LoopThread, replay: ReplayServer, tmp_path: Path) -> None
     _, secret = KeyFile(file).create("one", now=datetime.datetime.now(datetime.UTC))
     config = gateway_config(replay.base_url, GRPC + f"keys_file: {file}\n")
     with live_gateway(servers, config) as live, grpc.insecure_channel(address(live)) as opened:
-        guarded: Any = LlmGatewayStub(opened)  # type: ignore[no-untyped-call]  # generated
+        guarded: Any = LlmGatewayStub(opened)
         for bad in ((), (("authorization", "Bearer wrong"),)):
             for call in (
                 lambda bad=bad: guarded.ChatOnce(request("as-openai/text"), metadata=bad, timeout=20),
@@ -322,9 +321,10 @@ def test_health_and_reflection(channel: grpc.Channel) -> None:
     found = ask(file_containing_symbol="headrace.v1.LlmGateway")
     learn(found.file_descriptor_response.file_descriptor_proto)
     method = pool.FindServiceByName("headrace.v1.LlmGateway").FindMethodByName("ChatOnce")
-    asked = message_factory.GetMessageClass(method.input_type)(model="as-openai/text")
+    kind: Any = message_factory.GetMessageClass(method.input_type)
+    asked = kind(model="as-openai/text")
     asked.messages.add(role="user", content="What?")
-    call = channel.unary_unary("/headrace.v1.LlmGateway/ChatOnce")
+    call: Any = channel.unary_unary("/headrace.v1.LlmGateway/ChatOnce")
     whole = message_factory.GetMessageClass(method.output_type).FromString(call(asked.SerializeToString(), timeout=20))
     assert MessageToDict(whole)["choices"][0]["message"]["content"]
 
@@ -334,11 +334,9 @@ NO_PROBE = [("grpc.http2.bdp_probe", 0)]
 
 
 def test_a_slow_reader_pauses_the_provider_and_loses_nothing(servers: LoopThread, flood: ReplayServer) -> None:
-    config = msgspec.structs.replace(
-        flood_config(flood, "60s"), server=gateway_config(flood.base_url, GRPC).server
-    )
+    config = msgspec.structs.replace(flood_config(flood, "60s"), server=gateway_config(flood.base_url, GRPC).server)
     with live_gateway(servers, config) as live, grpc.insecure_channel(address(live), options=NO_PROBE) as opened:
-        slow: Any = LlmGatewayStub(opened)  # type: ignore[no-untyped-call]  # generated
+        slow: Any = LlmGatewayStub(opened)
         call = slow.Chat(request("as-openai/flood"), timeout=60)
         assert next(call).HasField("start")
         (driver,) = live.application.live
@@ -349,11 +347,9 @@ def test_a_slow_reader_pauses_the_provider_and_loses_nothing(servers: LoopThread
 
 
 def test_a_caller_who_never_reads_is_given_up(servers: LoopThread, flood: ReplayServer) -> None:
-    config = msgspec.structs.replace(
-        flood_config(flood, "300ms"), server=gateway_config(flood.base_url, GRPC).server
-    )
+    config = msgspec.structs.replace(flood_config(flood, "300ms"), server=gateway_config(flood.base_url, GRPC).server)
     with live_gateway(servers, config) as live, grpc.insecure_channel(address(live), options=NO_PROBE) as opened:
-        slow: Any = LlmGatewayStub(opened)  # type: ignore[no-untyped-call]  # generated
+        slow: Any = LlmGatewayStub(opened)
         call = slow.Chat(request("as-openai/flood"), metadata=(("x-request-id", "grpc-slow"),), timeout=60)
         assert next(call).HasField("start")
         assert [record.error for record in live.records.of("grpc-slow")] == ["consumer_too_slow"]
@@ -369,7 +365,7 @@ def test_shutdown_ends_streams_with_an_error_event(servers: LoopThread, replay: 
     seen: list[Any] = []
     with live_gateway(servers, config) as live:
         opened = grpc.insecure_channel(address(live))
-        ending: Any = LlmGatewayStub(opened)  # type: ignore[no-untyped-call]  # generated
+        ending: Any = LlmGatewayStub(opened)
         call = ending.Chat(request("as-openai/text?silence=3"), timeout=60)
         seen.append(next(call))
 

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from headrace.cli.codes import Exit, fail
-from headrace.config import Config, ConfigError, load
+from headrace.config import Config, ConfigError, GrpcServer, load
 from headrace.serve import exposure
 from headrace.serve.reload import FileWatch, Source
 from headrace.serve.server import bind, reserve, run
@@ -55,8 +55,8 @@ def serve(
         options = {name: value for name, value in given.items() if value is not None}
         return msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, **options))
 
-    def with_grpc_port(settings: Config, port: int) -> Config:
-        grpc = msgspec.structs.replace(settings.server.grpc, port=port)
+    def with_grpc_port(settings: Config, grpc: GrpcServer, port: int) -> Config:
+        grpc = msgspec.structs.replace(grpc, port=port)
         return msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, grpc=grpc))
 
     file = FileWatch(config)  # before it is read: a change in between is a change
@@ -71,7 +71,7 @@ def serve(
             held = reserve(grpc.host, grpc.port)  # for as long as this process lives
         except OSError as error:
             fail(f"cannot listen on {grpc.host}:{grpc.port} (server.grpc): {error.strerror or error}", Exit.FAILED)
-        settings = with_grpc_port(settings, held.getsockname()[1])
+        settings = with_grpc_port(settings, grpc, held.getsockname()[1])
     source = Source(lambda: with_options(load(config, os.environ)), settings, file)
     server = settings.server
     try:

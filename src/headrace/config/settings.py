@@ -48,11 +48,14 @@ class GrpcServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     port: Annotated[int, Meta(ge=0, le=65535, description="TCP port to listen on. 0 takes any free port.")] = 50051
     cert_file: Annotated[
         FileName | None,
-        Meta(description="TLS certificate chain (PEM), relative to the configuration file. Without it there is no TLS."),
+        Meta(
+            description="TLS certificate chain (PEM), relative to the configuration file. Without it there is no TLS."
+        ),
     ] = None
     key_file: Annotated[FileName | None, Meta(description="The certificate's private key (PEM).")] = None
     client_ca_file: Annotated[
-        FileName | None, Meta(description="CA certificates (PEM), one of which must have signed every caller's certificate.")
+        FileName | None,
+        Meta(description="CA certificates (PEM), one of which must have signed every caller's certificate."),
     ] = None
 
 

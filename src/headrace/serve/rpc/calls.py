@@ -35,9 +35,7 @@ SHUTTING_DOWN = ErrorInfo(
 )
 
 
-def arrive(
-    inference: Inference, method: str, headers: Iterable[tuple[str, str]], line: Line
-) -> Arrived:
+def arrive(inference: Inference, method: str, headers: Iterable[tuple[str, str]], line: Line) -> Arrived:
     """A call whose metadata has come (lower-case names)."""
     place = Place(GATEWAY, GATEWAY.routes[0], IN_THE_BODY)
     raw = [

@@ -68,7 +68,9 @@ _REQUESTS: dict[str, type[Any]] = {
     "Cancel": pb.CancelRequest,
 }
 _EXPOSED = "x-request-id, traceparent, retry-after, grpc-status, grpc-message, grpc-status-details-bin"
-_KEPT_BACK = frozenset({b"content-type", b"content-length", b"www-authenticate", b"cache-control", b"x-accel-buffering"})
+_KEPT_BACK = frozenset(
+    {b"content-type", b"content-length", b"www-authenticate", b"cache-control", b"x-accel-buffering"}
+)
 _GRPC_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _LONGEST = 365 * 86_400.0
 _GZIP = 31
@@ -105,7 +107,9 @@ async def serve(
         return
     call = _Call(AsgiLine(send, scope.get("extensions")), protocol, media_type, cors, streams=streams)
     if not welcome:
-        what = f"Pages of {(origin or '')[:200]} may not use this gateway, which asks for no keys. Allow the origin with"
+        what = (
+            f"Pages of {(origin or '')[:200]} may not use this gateway, which asks for no keys. Allow the origin with"
+        )
         info = ErrorInfo(
             code=ErrorCode.FORBIDDEN, type="forbidden_origin", message=f"{what} server.allowed_origins, or create keys"
         )
@@ -124,9 +128,7 @@ class _Call:
     cork = None
     tells_status = True
 
-    def __init__(
-        self, line: AsgiLine, protocol: Protocol, media_type: str, cors: Headers, *, streams: bool
-    ) -> None:
+    def __init__(self, line: AsgiLine, protocol: Protocol, media_type: str, cors: Headers, *, streams: bool) -> None:
         self._line = line
         self._protocol = protocol
         self._media_type = media_type

@@ -88,10 +88,10 @@ def gateway_event(fields: dict[str, Any]) -> tuple[pb.ChatEvent, ErrorInfo | Non
     """An event of LLM-005, and the error that it is."""
     kind, seq, data = fields.get("type", ""), fields.get("seq", 0), fields.get("data")
     event = pb.ChatEvent(seq=seq)
-    if kind in ("delta", "reasoning") and len(data) == 1 and "content" in data:  # type: ignore[arg-type]  # writers give an object
+    if kind in ("delta", "reasoning") and isinstance(data, dict) and len(data) == 1 and "content" in data:
         part = event.delta if kind == "delta" else event.reasoning
         part.SetInParent()
-        part.content = data["content"]  # type: ignore[index]  # as above
+        part.content = data["content"]
         return event, None
     if kind not in _GATEWAY:
         event.other.type = str(kind)

@@ -52,9 +52,7 @@ _NOT_METADATA = frozenset(
 class GrpcListener:
     """Start it inside the loop that serves, and `stop` it there. `port` is known when it has started."""
 
-    def __init__(
-        self, services: Services, settings: GrpcServer, in_flight: InFlight, *, max_message: int
-    ) -> None:
+    def __init__(self, services: Services, settings: GrpcServer, in_flight: InFlight, *, max_message: int) -> None:
         self._services = services
         self._settings = settings
         self._max_message = max_message
@@ -72,7 +70,7 @@ class GrpcListener:
                 ("grpc.max_send_message_length", -1),
             ]
         )
-        handlers = {
+        handlers: dict[str, Any] = {
             "Chat": grpc.unary_stream_rpc_method_handler(self._chat),
             "ChatOnce": grpc.unary_unary_rpc_method_handler(self._chat_once),
             "ListModels": grpc.unary_unary_rpc_method_handler(self._list_models),
@@ -81,9 +79,7 @@ class GrpcListener:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(calls.SERVICE, handlers),))
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection(
-            (calls.SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server
-        )
+        reflection.enable_server_reflection((calls.SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
         settings = self._settings
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         address = f"{host}:{settings.port}"
@@ -321,9 +317,7 @@ def _headers(context: Any) -> list[tuple[str, str]]:
 
 
 def _metadata(headers: Any) -> list[tuple[str, str]]:
-    return [
-        (name.decode("latin-1"), value.decode("latin-1")) for name, value in headers if name not in _NOT_METADATA
-    ]
+    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers if name not in _NOT_METADATA]
 
 
 def _parse(kind: Callable[[], Any], data: bytes) -> Any:

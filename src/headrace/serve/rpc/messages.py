@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from google.protobuf import json_format
@@ -26,9 +26,9 @@ _MORE = "more"
 
 def fill(message: Message, fields: Mapping[str, Any]) -> None:
     """Set the message's fields from a JSON object. null is as good as absent. Raises ValueError where a word has no place."""
-    setters = _setters(type(message))
+    setters = _setters(message.DESCRIPTOR)
     rest: dict[str, Any] = {}
-    for name, value in _EXPAND.get(type(message), _same)(fields).items():
+    for name, value in _expanded(message, fields).items():
         if value is None:
             continue
         setter = setters.get(name)
@@ -50,6 +50,7 @@ def plain(message: Message) -> dict[str, Any]:
     """The inverse: the JSON object of what is set."""
     fields: dict[str, Any] = {}
     more: dict[str, Any] = {}
+    field: Any  # of either implementation of protobuf
     for field, value in message.ListFields():
         if field.name == _MORE:
             more = _struct(value)
@@ -63,10 +64,12 @@ def plain(message: Message) -> dict[str, Any]:
             fields[field.name] = _whole(json_format.MessageToDict(value))
         else:
             fields[field.name] = plain(value)
-    return _COLLAPSE.get(type(message), _same)({**more, **fields})
+    collapse = _COLLAPSE.get(type(message))
+    fields = {**more, **fields}
+    return fields if collapse is None else collapse(fields)
 
 
-def _scalar(field: FieldDescriptor, value: Any) -> Any:
+def _scalar(field: Any, value: Any) -> Any:
     if field.is_repeated:
         return list(value)
     return base64.b64encode(value).decode() if field.type == FieldDescriptor.TYPE_BYTES else value
@@ -93,12 +96,13 @@ def _whole(value: Any) -> Any:
 _Setter = Callable[[Any, Any], None]
 
 
-@lru_cache(maxsize=None)
-def _setters(kind: type[Message]) -> dict[str, _Setter]:
-    return {field.name: _setter(field) for field in kind.DESCRIPTOR.fields if field.name != _MORE}
+@cache
+def _setters(kind: Any) -> dict[str, _Setter]:
+    """Of a message's descriptor."""
+    return {field.name: _setter(field) for field in kind.fields if field.name != _MORE}
 
 
-def _setter(field: FieldDescriptor) -> _Setter:
+def _setter(field: Any) -> _Setter:
     name = field.name
     if field.type == FieldDescriptor.TYPE_BYTES:
         return lambda message, value: setattr(message, name, _unbase64(value))
@@ -152,8 +156,9 @@ def _unbase64(value: str) -> bytes:
 # --- where JSON has one field of several types, and messages have several fields ------------------------------------
 
 
-def _same(fields: Mapping[str, Any]) -> Any:
-    return fields
+def _expanded(message: Message, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    expand = _EXPAND.get(type(message))
+    return fields if expand is None else expand(fields)
 
 
 def _expand_message(fields: Mapping[str, Any]) -> Mapping[str, Any]:
