@@ -16,7 +16,7 @@ import pytest
 from connectrpc.client import ConnectClientSync
 from connectrpc.code import Code
 from connectrpc.errors import ConnectError
-from connectrpc.method import IdempotencyLevel, MethodInfo
+from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType
 from connectrpc.protocol import ProtocolType
 from grpc_tools import protoc
 
@@ -265,6 +265,7 @@ def test_connectrpc(both: LiveGateway, protocol: ProtocolType) -> None:
         service_name="headrace.v1.LlmGateway",
         input=pb.ChatRequest,
         output=pb.ChatEvent,
+        stream_type=StreamType.SERVER_STREAM,
         idempotency_level=IdempotencyLevel.UNKNOWN,
     )
     asked = pb.ChatRequest(model="as-openai/text", messages=[pb.Message(role="user", content="What?")])

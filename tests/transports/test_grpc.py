@@ -32,6 +32,11 @@ USER = [pb.Message(role="user", content="What is a headrace?")]
 GRPC = "server: {grpc: {port: 0}}\n"
 
 
+def stub_on(channel: grpc.Channel) -> Any:
+    """The shipped stub, which has no types."""
+    return LlmGatewayStub(channel)  # type: ignore[no-untyped-call]  # generated
+
+
 def request(model: str, **more: Any) -> pb.ChatRequest:
     return pb.ChatRequest(model=model, messages=USER, **more)
 
@@ -55,7 +60,7 @@ def channel(rpc_gateway: LiveGateway) -> Iterator[grpc.Channel]:
 
 @pytest.fixture(scope="module")
 def stub(channel: grpc.Channel) -> Any:
-    return LlmGatewayStub(channel)
+    return stub_on(channel)
 
 
 def refused(call: Callable[[], Any]) -> Any:
@@ -219,7 +224,7 @@ def test_bytes_that_are_no_message(channel: grpc.Channel) -> None:
 def test_a_message_beyond_the_limit(servers: LoopThread, replay: ReplayServer) -> None:
     config = gateway_config(replay.base_url, GRPC + "limits: {body_bytes: 4KiB}\n")
     with live_gateway(servers, config) as live, grpc.insecure_channel(address(live)) as opened:
-        small: Any = LlmGatewayStub(opened)
+        small = stub_on(opened)
         asked = pb.ChatRequest(model="as-openai/text", messages=[pb.Message(role="user", content="x" * 9000)])
         error = refused(lambda: small.ChatOnce(asked, timeout=20))
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -279,7 +284,7 @@ def test_keys(servers: LoopThread, replay: ReplayServer, tmp_path: Path) -> None
     _, secret = KeyFile(file).create("one", now=datetime.datetime.now(datetime.UTC))
     config = gateway_config(replay.base_url, GRPC + f"keys_file: {file}\n")
     with live_gateway(servers, config) as live, grpc.insecure_channel(address(live)) as opened:
-        guarded: Any = LlmGatewayStub(opened)
+        guarded = stub_on(opened)
         for bad in ((), (("authorization", "Bearer wrong"),)):
             for call in (
                 lambda bad=bad: guarded.ChatOnce(request("as-openai/text"), metadata=bad, timeout=20),
@@ -316,7 +321,7 @@ def test_health_and_reflection(channel: grpc.Channel) -> None:
             known.add(file.name)
             for name in file.dependency:
                 learn(ask(file_by_filename=name).file_descriptor_response.file_descriptor_proto)
-            pool.Add(file)  # type: ignore[attr-defined]  # as protobuf documents it
+            pool.Add(file)
 
     found = ask(file_containing_symbol="headrace.v1.LlmGateway")
     learn(found.file_descriptor_response.file_descriptor_proto)
@@ -336,7 +341,7 @@ NO_PROBE = [("grpc.http2.bdp_probe", 0)]
 def test_a_slow_reader_pauses_the_provider_and_loses_nothing(servers: LoopThread, flood: ReplayServer) -> None:
     config = msgspec.structs.replace(flood_config(flood, "60s"), server=gateway_config(flood.base_url, GRPC).server)
     with live_gateway(servers, config) as live, grpc.insecure_channel(address(live), options=NO_PROBE) as opened:
-        slow: Any = LlmGatewayStub(opened)
+        slow = stub_on(opened)
         call = slow.Chat(request("as-openai/flood"), timeout=60)
         assert next(call).HasField("start")
         (driver,) = live.application.live
@@ -349,7 +354,7 @@ def test_a_slow_reader_pauses_the_provider_and_loses_nothing(servers: LoopThread
 def test_a_caller_who_never_reads_is_given_up(servers: LoopThread, flood: ReplayServer) -> None:
     config = msgspec.structs.replace(flood_config(flood, "300ms"), server=gateway_config(flood.base_url, GRPC).server)
     with live_gateway(servers, config) as live, grpc.insecure_channel(address(live), options=NO_PROBE) as opened:
-        slow: Any = LlmGatewayStub(opened)
+        slow = stub_on(opened)
         call = slow.Chat(request("as-openai/flood"), metadata=(("x-request-id", "grpc-slow"),), timeout=60)
         assert next(call).HasField("start")
         assert [record.error for record in live.records.of("grpc-slow")] == ["consumer_too_slow"]
@@ -365,7 +370,7 @@ def test_shutdown_ends_streams_with_an_error_event(servers: LoopThread, replay: 
     seen: list[Any] = []
     with live_gateway(servers, config) as live:
         opened = grpc.insecure_channel(address(live))
-        ending: Any = LlmGatewayStub(opened)
+        ending = stub_on(opened)
         call = ending.Chat(request("as-openai/text?silence=3"), timeout=60)
         seen.append(next(call))
 
