@@ -122,7 +122,13 @@ class GatewayServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            await self._start_grpc()
+            try:
+                await self._start_grpc()
+            except UNUSABLE:
+                for server in self.servers:
+                    server.close()
+                await self.lifespan.shutdown()
+                raise
         loop = asyncio.get_running_loop()
         if self.source is not None:
             self._watching = loop.create_task(watch(self.source, self.use))
