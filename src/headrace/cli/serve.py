@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from headrace.cli.codes import Exit, fail
-from headrace.config import Config, ConfigError, GrpcServer, load
+from headrace.config import Config, ConfigError, Grpc, load
 from headrace.serve import exposure
 from headrace.serve.reload import FileWatch, Source
 from headrace.serve.server import bind, reserve, run
@@ -55,7 +55,7 @@ def serve(
         options = {name: value for name, value in given.items() if value is not None}
         return msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, **options))
 
-    def with_grpc_port(settings: Config, grpc: GrpcServer, port: int) -> Config:
+    def with_grpc_port(settings: Config, grpc: Grpc, port: int) -> Config:
         grpc = msgspec.structs.replace(grpc, port=port)
         return msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, grpc=grpc))
 

@@ -41,7 +41,7 @@ ModelName = Annotated[str, Meta(extra={"kind": "model"})]
 FileName = Annotated[str, Meta(extra={"kind": "file"})]
 
 
-class GrpcServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Grpc(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where gRPC is served (docs/grpc.md; it needs the extra `grpc`)."""
 
     host: Annotated[str, Meta(description="Address to listen on.", extra={"kind": "host"})] = "127.0.0.1"
@@ -96,7 +96,7 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "from the provider yet, the response headers go out with it."
         ),
     ] = 15.0
-    grpc: Annotated[GrpcServer | None, Meta(description="gRPC, on a port of its own. Without it there is none.")] = None
+    grpc: Annotated[Grpc | None, Meta(description="gRPC, on a port of its own. Without it there is none.")] = None
     access_log: Annotated[
         bool,
         Meta(

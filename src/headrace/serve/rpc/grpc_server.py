@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from headrace.config import GrpcServer
+from headrace.config import Grpc
 from headrace.formats import Format
 from headrace.model.errors import ErrorCode, ErrorInfo, GatewayError, InvalidRequest
 from headrace.serve.driver import Message, StreamDriver
@@ -52,7 +52,7 @@ _NOT_METADATA = frozenset(
 class GrpcListener:
     """Start it inside the loop that serves, and `stop` it there. `port` is known when it has started."""
 
-    def __init__(self, services: Services, settings: GrpcServer, in_flight: InFlight, *, max_message: int) -> None:
+    def __init__(self, services: Services, settings: Grpc, in_flight: InFlight, *, max_message: int) -> None:
         self._services = services
         self._settings = settings
         self._max_message = max_message
@@ -339,7 +339,7 @@ async def _abort(context: Any, info: ErrorInfo, metadata: list[tuple[str, str]])
     await context.abort(_CODES[code_of(info).number], info.message or INTERNAL.message, tuple(trailing))
 
 
-def _credentials(settings: GrpcServer) -> Any:
+def _credentials(settings: Grpc) -> Any:
     """Raises OSError for a file that cannot be read."""
     if settings.cert_file is None or settings.key_file is None:
         return None
