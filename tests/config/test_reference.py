@@ -15,6 +15,7 @@ from headrace.config import (
     Candidate,
     Catalogue,
     Config,
+    Grpc,
     Limits,
     Price,
     Provider,
@@ -55,7 +56,8 @@ def example(tmp_path: Path) -> Path:
     assert match
     (tmp_path / "keys").mkdir()
     (tmp_path / "keys" / "local").write_text("k5")
-    (tmp_path / "keys" / "internal-ca.pem").write_text("")
+    for name in ("internal-ca.pem", "grpc.pem", "grpc.key"):
+        (tmp_path / "keys" / name).write_text("")
     file = tmp_path / "headrace.yaml"
     file.write_text(match[1])
     return file
@@ -63,7 +65,7 @@ def example(tmp_path: Path) -> Path:
 
 def test_the_tables_are_current() -> None:
     assert document_text(TEXT) == TEXT, "run: python -m headrace.config.reference"
-    assert TEXT.count("<!-- keys: ") == 13
+    assert TEXT.count("<!-- keys: ") == 14
 
 
 def test_the_example_works(example: Path) -> None:
@@ -78,7 +80,8 @@ def test_the_example_works(example: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "struct", [Config, Server, Provider, Aws, Route, Candidate, Retry, Breaker, Redis, Usage, Price, Limits, Timeouts]
+    "struct",
+    [Config, Server, Grpc, Provider, Aws, Route, Candidate, Retry, Breaker, Redis, Usage, Price, Limits, Timeouts],
 )
 def test_the_example_shows_every_key(example: Path, struct: type[msgspec.Struct]) -> None:
     text = example.read_text()

@@ -9,7 +9,7 @@ import queue
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +45,14 @@ class Page:
 
 
 @contextlib.contextmanager
-def served(script: str) -> Iterator[Page]:
-    """A page with this module script; its function `report(value)` tells the test."""
+def served(script: str, modules: Path | None = None, imports: Mapping[str, str] | None = None) -> Iterator[Page]:
+    """A page with this module script; its function `report(value)` tells the test. `imports`: names of modules, and where
+    they are below the folder `modules`."""
+    import_map = {"imports": {name: f"/modules/{file}" for name, file in (imports or {}).items()}}
     reports: queue.SimpleQueue[Any] = queue.SimpleQueue()
     html = (
-        "<!doctype html><meta charset=utf-8><title>test</title><script type=module>"
+        "<!doctype html><meta charset=utf-8><title>test</title>"
+        f"<script type=importmap>{json.dumps(import_map)}</script><script type=module>"
         "const report = (value) => fetch('/report', {method: 'POST', body: JSON.stringify(value)});"
         "addEventListener('error', (e) => report({error: e.message}));"
         "addEventListener('unhandledrejection', (e) => report({error: String(e.reason)}));"
@@ -58,12 +61,15 @@ def served(script: str) -> Iterator[Page]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:  # the name is the base class's
-            found = self.path == "/"
-            self.send_response(200 if found else 404)
-            self.send_header("content-type", "text/html")
+            content, kind = (html, "text/html") if self.path == "/" else (None, "text/javascript")
+            if modules is not None and self.path.startswith("/modules/"):
+                file = modules / self.path.removeprefix("/modules/")
+                content = file.read_bytes() if file.is_file() else None
+            self.send_response(404 if content is None else 200)
+            self.send_header("content-type", kind)
             self.end_headers()
-            if found:
-                self.wfile.write(html)
+            if content is not None:
+                self.wfile.write(content)
 
         def do_POST(self) -> None:  # as above
             reports.put(json.loads(self.rfile.read(int(self.headers["content-length"]))))

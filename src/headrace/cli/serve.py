@@ -10,10 +10,10 @@ import msgspec
 import typer
 
 from headrace.cli.codes import Exit, fail
-from headrace.config import Config, ConfigError, load
+from headrace.config import Config, ConfigError, Grpc, load
 from headrace.serve import exposure
 from headrace.serve.reload import FileWatch, Source
-from headrace.serve.server import bind, run
+from headrace.serve.server import bind, reserve, run
 from headrace.serve.supervisor import Supervisor, bind_shared
 
 ConfigOption = Annotated[
@@ -55,12 +55,23 @@ def serve(
         options = {name: value for name, value in given.items() if value is not None}
         return msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, **options))
 
+    def with_grpc_port(settings: Config, grpc: Grpc, port: int) -> Config:
+        grpc = msgspec.structs.replace(grpc, port=port)
+        return msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, grpc=grpc))
+
     file = FileWatch(config)  # before it is read: a change in between is a change
     settings = with_options(read_config(config))
     for problem in settings.warnings:
         typer.echo(f"warning: {problem}", err=True)
     if (reason := exposure.refusal(settings)) is not None:
         fail(reason, Exit.CONFIG)
+    grpc = settings.server.grpc
+    if grpc is not None:
+        try:
+            held = reserve(grpc.host, grpc.port)  # for as long as this process lives
+        except OSError as error:
+            fail(f"cannot listen on {grpc.host}:{grpc.port} (server.grpc): {error.strerror or error}", Exit.FAILED)
+        settings = with_grpc_port(settings, grpc, held.getsockname()[1])
     source = Source(lambda: with_options(load(config, os.environ)), settings, file)
     server = settings.server
     try:
@@ -74,6 +85,8 @@ def serve(
     address = listeners[0].getsockname()
     providers = ", ".join(sorted(settings.providers))
     typer.echo(f"Headrace listens on http://{_host(address[0])}:{address[1]} (providers: {providers})", err=True)
+    if settings.server.grpc is not None:
+        typer.echo(f"gRPC on {_host(settings.server.grpc.host)}:{settings.server.grpc.port}", err=True)
     if (keyless := exposure.warning(settings)) is not None:
         typer.echo(f"warning: {keyless}", err=True)
     if server.workers == 1:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from headrace.config.errors import Path, Problem, quoted
@@ -33,11 +33,12 @@ def check(reader: Reader, plain: dict[str, Any], env: Mapping[str, str], environ
         _check_address(reader, path, provider)
         _check_key(reader, path, provider, env)
         _check_aws(reader, path, provider)
-        _check_files(reader, path, provider)
+        _check_files(reader, path, provider, ("api_key_file", "ca_file"))
         _check_headers(reader, path, provider.get("headers", {}))
         _check_quirks(reader, path, provider)
     known = {*providers, *environment_names}
     _check_routes(reader, plain, known)
+    _check_grpc(reader, plain.get("server", {}).get("grpc"))
     _locate_files(reader, plain)
 
 
@@ -79,12 +80,22 @@ def _check_aws(reader: Reader, path: Path, provider: dict[str, Any]) -> None:
         )
 
 
-def _check_files(reader: Reader, path: Path, provider: dict[str, Any]) -> None:
-    for key in ("api_key_file", "ca_file"):
-        if key not in provider:
+def _check_grpc(reader: Reader, grpc: dict[str, Any] | None) -> None:
+    if not grpc:
+        return
+    path: Path = ("server", "grpc")
+    _check_files(reader, path, grpc, ("cert_file", "key_file", "client_ca_file"))
+    for given, missing in (("cert_file", "key_file"), ("key_file", "cert_file"), ("client_ca_file", "cert_file")):
+        if given in grpc and missing not in grpc:
+            reader.report((*path, given), f"{quoted(missing)} is missing", "TLS needs a certificate and its key")
+
+
+def _check_files(reader: Reader, path: Path, holder: dict[str, Any], keys: Iterable[str]) -> None:
+    for key in keys:
+        if key not in holder:
             continue
-        file = os.path.join(os.path.dirname(os.path.abspath(reader.filename)), provider[key])
-        provider[key] = file
+        file = os.path.join(os.path.dirname(os.path.abspath(reader.filename)), holder[key])
+        holder[key] = file
         if not os.path.exists(file):
             reader.report((*path, key), f"there is no file {quoted(file, limit=500)}")
         elif os.path.isdir(file):

@@ -41,6 +41,24 @@ ModelName = Annotated[str, Meta(extra={"kind": "model"})]
 FileName = Annotated[str, Meta(extra={"kind": "file"})]
 
 
+class Grpc(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where gRPC is served (docs/grpc.md; it needs the extra `grpc`)."""
+
+    host: Annotated[str, Meta(description="Address to listen on.", extra={"kind": "host"})] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535, description="TCP port to listen on. 0 takes any free port.")] = 50051
+    cert_file: Annotated[
+        FileName | None,
+        Meta(
+            description="TLS certificate chain (PEM), relative to the configuration file. Without it there is no TLS."
+        ),
+    ] = None
+    key_file: Annotated[FileName | None, Meta(description="The certificate's private key (PEM).")] = None
+    client_ca_file: Annotated[
+        FileName | None,
+        Meta(description="CA certificates (PEM), one of which must have signed every caller's certificate."),
+    ] = None
+
+
 class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where Headrace listens, and how it treats its callers."""
 
@@ -78,6 +96,7 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "from the provider yet, the response headers go out with it."
         ),
     ] = 15.0
+    grpc: Annotated[Grpc | None, Meta(description="gRPC, on a port of its own. Without it there is none.")] = None
     access_log: Annotated[
         bool,
         Meta(

@@ -142,7 +142,8 @@ class Answer:
         """Answer without the caller's format, which has failed."""
         self.discard()
         own = self.caller.encoder
-        self._add(_LAST_RESORT if own is None else own().encode([Frame(_LAST_RESORT)]), now)
+        plain = own is None or self.caller.tells_status
+        self._add(_LAST_RESORT if plain or own is None else own().encode([Frame(_LAST_RESORT)]), now)
         return self._head(500, JSON)
 
     def hand_out(self) -> bytes:

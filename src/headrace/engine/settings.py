@@ -80,5 +80,7 @@ class Caller(msgspec.Struct, frozen=True):
     usage_interval: float | None = None
     """Seconds between interim usage events of a stream; None: none."""
     encoder: Callable[[], Encoder] | None = None
-    """Of a stream whose transport frames it in a way of its own, and has no status to tell of a failure: everything that
-    a caller learns is an event. None: the framing's."""
+    """Of a stream whose transport frames it in a way of its own. None: the framing's."""
+    tells_status: bool = False
+    """Whether a transport with an `encoder` of its own has a status to tell of a failure before the first event; else
+    everything that a caller learns is an event."""

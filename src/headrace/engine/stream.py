@@ -616,7 +616,7 @@ class Stream:
         self._failure = info
         answer = self._answer
         if answer.status is None:
-            if answer.caller.encoder is None:
+            if answer.caller.encoder is None or answer.caller.tells_status:
                 self._commands.append(answer.refuse(info, self._now))
                 self._end()
                 return

@@ -20,7 +20,8 @@ from headrace.model.errors import ErrorCode
 from headrace.serve.driver import Send, StreamDriver
 from headrace.serve.inference import Inference, Receive
 from headrace.serve.negotiation import PLACES
-from headrace.serve.pages import method_not_allowed, pages
+from headrace.serve.pages import RPC_PREFIX, method_not_allowed, needs_extra, pages
+from headrace.serve.rpc.in_flight import InFlight
 from headrace.serve.runtime import Runtime
 from headrace.serve.ticker import Ticker
 
@@ -41,7 +42,9 @@ class Application:
     ) -> None:
         self._env = env
         self._recorder = recorder
-        self._current = _Generation(config, env, recorder)
+        self.in_flight = InFlight()
+        """Calls of gRPC and Connect."""
+        self._current = _Generation(config, env, recorder, self.in_flight)
         self._retired: set[_Generation] = set()
         self._retiring: set[asyncio.Task[None]] = set()
         self._draining = False
@@ -83,7 +86,7 @@ class Application:
 
         Raises what Runtime and its start raise, for what cannot be used; then everything stays as it was.
         """
-        generation = _Generation(config, self._env, self._recorder)
+        generation = _Generation(config, self._env, self._recorder, self.in_flight)
         try:
             await generation.runtime.start(self.runtime.state)
         except BaseException:
@@ -140,7 +143,10 @@ class Application:
 class _Generation:
     """What serves the requests that came under one configuration."""
 
-    def __init__(self, config: Config, env: Mapping[str, str] | None, recorder: Recorder | None) -> None:
+    def __init__(
+        self, config: Config, env: Mapping[str, str] | None, recorder: Recorder | None, in_flight: InFlight
+    ) -> None:
+        self._in_flight = in_flight
         self.runtime = Runtime(config, env=env, recorder=recorder)
         self.ticker = Ticker()
         self.requests = 0
@@ -156,6 +162,9 @@ class _Generation:
         self.requests -= 1
 
     async def serve(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["path"].startswith(RPC_PREFIX):
+            await self._serve_rpc(scope, receive, send)
+            return
         places = PLACES.find(scope["path"], scope["query_string"].decode("latin-1"))
         if not places:
             await self._pages(dict(scope), receive, send)
@@ -164,6 +173,15 @@ class _Generation:
         else:
             refusal = method_not_allowed(scope["method"], scope["path"], "POST")
             await refusal(dict(scope), receive, send)
+
+    async def _serve_rpc(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """Connect and gRPC-Web; what they need is loaded with the first call."""
+        try:
+            from headrace.serve.rpc import connect
+        except ImportError:
+            await needs_extra(dict(scope), receive, send)
+            return
+        await connect.serve(self.inference, self._in_flight, scope, receive, send)
 
     async def aclose(self, *, keep_state: bool = False) -> None:
         self.ticker.close()

@@ -14,10 +14,14 @@ from headrace.config import Config
 def refusal(config: Config) -> str | None:
     """Why this configuration must not be served; None where it may be."""
     server = config.server
-    if config.keys_file is not None or server.open or is_loopback(server.host):
+    if config.keys_file is not None or server.open:
+        return None
+    hosts = {"server.host": server.host, **({"server.grpc.host": server.grpc.host} if server.grpc is not None else {})}
+    reachable = next(((name, host) for name, host in hosts.items() if not is_loopback(host)), None)
+    if reachable is None:
         return None
     return (
-        f"server.host is {server.host}, which others can reach, and callers need no key: "
+        f"{reachable[0]} is {reachable[1]}, which others can reach, and callers need no key: "
         "make keys with `headrace keys create` and name their file in keys_file, "
         "or set server.open to serve anybody"
     )

@@ -86,7 +86,7 @@ class Inference:
         arrived = self.arrive(place, scope["path"], scope["headers"], AsgiLine(send, scope.get("extensions")))
         try:
             self.hear(arrived)
-            self.read(arrived, body := await self._receive_body(receive))
+            self.read(arrived, body := await self.receive_body(receive))
         except CallerLeft:
             return
         except Exception as error:
@@ -94,7 +94,7 @@ class Inference:
             return
         driver = await self.proceed(arrived, body)
         if driver is not None:
-            await self._run(driver, receive)
+            await self.run(driver, receive)
 
     def arrive(self, place: Place, path: str, headers: Iterable[tuple[bytes, bytes]], line: Line) -> Arrived:
         """A request whose head has come (names in any case). Raises nothing."""
@@ -169,7 +169,8 @@ class Inference:
         logger.error("request %s failed: %s\n%s", arrived.request_id, type(error).__name__, where)
         await arrived.line.refuse(arrived.answer, INTERNAL, arrived.common)
 
-    async def _receive_body(self, receive: Receive) -> bytes:
+    async def receive_body(self, receive: Receive) -> bytes:
+        """All of it. Raises GatewayError where it is too large or too late, CallerLeft where the caller has gone."""
         stepped = step(receive())
         if isinstance(stepped, Done):
             # A body that came along with its head, as most do, is here without waiting and without a timer.
@@ -255,6 +256,7 @@ class Inference:
             ),
             usage_interval=planned.usage_interval,
             encoder=line.encoder,
+            tells_status=getattr(line, "tells_status", False),  # only those with an encoder need to say
         )
         return StreamDriver(
             engine.Stream(
@@ -339,7 +341,7 @@ class Inference:
         await line.send({"type": "http.response.start", "status": kept.status, "headers": [*kept.headers]})
         await line.send({"type": "http.response.body", "body": body, "more_body": False})
 
-    async def _run(self, driver: StreamDriver, receive: Receive) -> None:
+    async def run(self, driver: StreamDriver, receive: Receive) -> None:
         """Start the stream and wait until it is answered or its caller has gone: `receive` tells of both."""
         try:
             driver.begin()

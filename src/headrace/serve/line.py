@@ -27,6 +27,8 @@ class Line(Protocol):
     def encoder(self) -> Callable[[], Encoder] | None:
         """What frames the events of a stream, where that is the transport's own business (see `engine.Caller`)."""
 
+    # tells_status: bool = False; see `engine.Caller`
+
     @property
     def abort(self) -> Callable[[], object]:
         """Cut the connection at once."""

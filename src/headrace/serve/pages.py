@@ -25,6 +25,14 @@ from headrace.serve.runtime import Runtime
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+RPC_PREFIX = "/headrace.v1.LlmGateway/"
+"""Where Connect and gRPC-Web are (docs/grpc.md)."""
+
+needs_extra = JSONResponse(
+    {"code": "unimplemented", "message": "Connect needs an extra on the gateway: pip install headrace[grpc]"}, 501
+)
+
+
 def pages(runtime: Runtime, live: Callable[[], int]) -> Starlette:
     """The Starlette application behind every path that is not an inference path. `live`: requests in flight."""
 

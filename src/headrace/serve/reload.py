@@ -36,6 +36,7 @@ FIXED: tuple[tuple[str, ...], ...] = (
     ("server", "host"),
     ("server", "port"),
     ("server", "workers"),
+    ("server", "grpc"),
     ("breaker",),
     ("redis",),
     ("usage",),

@@ -15,6 +15,7 @@ import signal
 import socket
 from collections.abc import Callable, Mapping
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -25,6 +26,9 @@ from headrace.serve.bookkeeping import open_recorder
 from headrace.serve.protocol import GatewayProtocol
 from headrace.serve.reload import UNUSABLE, Source, watch
 from headrace.serve.websocket import WebSocketConnection
+
+if TYPE_CHECKING:
+    from headrace.serve.rpc.grpc_server import GrpcListener
 
 logger = logging.getLogger("headrace.serve")
 
@@ -61,6 +65,21 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
     return listener
 
 
+def reserve(host: str, port: int) -> socket.socket:
+    """A port for listeners that bind it themselves, with SO_REUSEPORT, for as long as the socket lives. Raises OSError."""
+    with bind(host, port) as probe:  # first without sharing: nobody else has it
+        port = probe.getsockname()[1]
+    holder = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind((host, port))
+    except OSError:
+        holder.close()
+        raise
+    return holder
+
+
 class GatewayServer(uvicorn.Server):
     """uvicorn's server with our way to end, and with a configuration that can change while it runs.
 
@@ -81,6 +100,8 @@ class GatewayServer(uvicorn.Server):
         """Whether the grace period is over already."""
         self._protocol = protocol
         self._watching: asyncio.Task[None] | None = None
+        self.grpc: GrpcListener | None = None
+        """Set when it has started, where the configuration asks for it."""
 
     async def use(self, config: Config) -> None:
         """Serve the requests to come under `config`. Raises what `Application.reload` raises; nothing has changed then."""
@@ -100,11 +121,35 @@ class GatewayServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        if self.started:
+            try:
+                await self._start_grpc()
+            except UNUSABLE:
+                for server in self.servers:
+                    server.close()
+                await self.lifespan.shutdown()
+                raise
         loop = asyncio.get_running_loop()
         if self.source is not None:
             self._watching = loop.create_task(watch(self.source, self.use))
         if self.lifeline is not None:
             loop.add_reader(self.lifeline, self._orphaned)
+
+    async def _start_grpc(self) -> None:
+        """Raises OSError where it cannot listen, ImportError where the extra is not installed."""
+        config = self.application.runtime.config
+        if config.server.grpc is None:
+            return
+        try:
+            from headrace.serve.rpc.grpc_server import GrpcListener
+        except ImportError as error:
+            raise ImportError(f"server.grpc needs an extra: pip install headrace[grpc] ({error})") from None
+        listener = GrpcListener(
+            self.application, config.server.grpc, self.application.in_flight, max_message=config.limits.body_bytes
+        )
+        await listener.start()
+        self.grpc = listener
+        logger.info("gRPC is served on %s:%d", config.server.grpc.host, listener.port)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal begins an orderly end, the second one ends the grace period.
@@ -129,6 +174,10 @@ class GatewayServer(uvicorn.Server):
         if self._watching is not None:
             self._watching.cancel()
         grace = self.config.timeout_graceful_shutdown or 0
+        grpc_end: asyncio.Task[None] | None = None
+        if self.grpc is not None:
+            await self.grpc.drain()
+            grpc_end = asyncio.get_running_loop().create_task(self.grpc.stop(grace + FLUSH_SECONDS))
         if live := len(self.application.live):
             logger.info("shutting down: the streams in flight (%d) may go on for %g s", live, grace)
         if not await self._emptied(grace, self._let_go, unless=lambda: self.hurry):
@@ -138,6 +187,9 @@ class GatewayServer(uvicorn.Server):
             await self._emptied(_TASKS_SECONDS, self._cut)
             for task in self.server_state.tasks:
                 task.cancel()
+        if self.grpc is not None and grpc_end is not None:
+            await self.grpc.stop(0)
+            await grpc_end
         await self.lifespan.shutdown()
 
     async def _emptied(
@@ -150,7 +202,8 @@ class GatewayServer(uvicorn.Server):
             push()
             # A closed connection leaves the set only when the loop comes to it.
             await asyncio.sleep(0)
-            if not self.server_state.connections and not self.server_state.tasks:
+            rpcs = self.grpc is not None and self.grpc.busy
+            if not self.server_state.connections and not self.server_state.tasks and not rpcs:
                 return True
             if loop.time() >= end or unless():
                 return False
