@@ -119,21 +119,29 @@ class Application:
         self._retired.discard(generation)
         await generation.aclose(keep_state=True)
 
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
-        await receive()
-        try:
-            await self.runtime.start()
-        except (OSError, ValueError) as error:
-            await send({"type": "lifespan.startup.failed", "message": str(error)})
-            return
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
+    async def start(self) -> None:
+        """Raises OSError or ValueError for a configuration that cannot be used."""
+        await self.runtime.start()
+
+    async def aclose(self) -> None:
+        """When nothing is in flight any more."""
         self.drain()
         if self._retiring:  # with no stream left they are about to end
             await asyncio.wait(self._retiring, timeout=_RETIRE_SECONDS)
         for generation in list(self._retired):
             await generation.aclose(keep_state=True)
         await self._current.aclose()
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self.start()
+        except (OSError, ValueError) as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.aclose()
         await send({"type": "lifespan.shutdown.complete"})
 
 

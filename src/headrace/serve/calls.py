@@ -42,8 +42,10 @@ class Pipe(Protocol):
     loop: asyncio.AbstractEventLoop
     tasks: set[asyncio.Task[None]]
     """Kept until they are done; the process waits for them when it ends."""
-    write_paused: bool
-    """Whether bytes pile up: what can wait, waits until `Calls.open_gates` is called."""
+
+    @property
+    def write_paused(self) -> bool:
+        """Whether bytes pile up: what can wait, waits until `Calls.open_gates` is called."""
 
     def frame(self, message: bytes) -> bytes:
         """One message, JSON, as it goes over this connection."""
@@ -116,15 +118,15 @@ class Calls:
             call.open_gate()
         return call is not None
 
+    def no_more_pauses(self) -> None:
+        """Nothing more comes from the caller: what is paused could never go on."""
+        for id in list(self._running):
+            self.resume(id)
+
     def open_gates(self) -> None:
         """The connection takes bytes again."""
         for call in list(self._running.values()):
             call.open_gate()
-
-    def cancel_all(self) -> None:
-        """End every call as its caller's cancellation would."""
-        for call in list(self._running.values()):
-            call.cancel()
 
     def caller_gone(self) -> None:
         """The connection is lost."""

@@ -21,7 +21,7 @@ import msgspec
 from headrace.formats import Format
 from headrace.framing import Encoder
 from headrace.framing.websocket import MessageEncoder
-from headrace.model.errors import GatewayError
+from headrace.model.errors import ErrorCode, GatewayError
 from headrace.serve.calls import Calls, IdInUse, StreamCall
 
 _MAX_ID = 200
@@ -32,9 +32,10 @@ AUTH_FIRST = 'Send {"type":"auth","key":"..."} before anything else'
 class BadMessage(Exception):
     """What came is no message; its text says why. `syntax`: it is not even JSON, or no object."""
 
-    def __init__(self, reason: str, *, syntax: bool = False) -> None:
+    def __init__(self, reason: str, *, syntax: bool = False, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> None:
         super().__init__(reason)
         self.syntax = syntax
+        self.code = code
 
 
 class Messages:
@@ -54,7 +55,7 @@ class Messages:
             self._authenticate(message.get("key"))
             return
         if not self.authenticated:
-            raise BadMessage(AUTH_FIRST)
+            raise BadMessage(AUTH_FIRST, code=ErrorCode.UNAUTHENTICATED)
         act = _ACTS.get(kind) if isinstance(kind, str) else None
         if act is None:
             raise BadMessage(f"type must be one of auth, {', '.join(_ACTS)}")
@@ -68,7 +69,7 @@ class Messages:
         try:
             self.authenticate(key)
         except GatewayError as error:
-            raise BadMessage(error.info.message) from None
+            raise BadMessage(error.info.message, code=error.info.code) from None
 
     def authenticate(self, key: Any) -> None:
         """Take this key for the caller's. Raises GatewayError where it is none."""
