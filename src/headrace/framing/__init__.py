@@ -10,9 +10,11 @@ from collections.abc import Callable
 
 import msgspec
 
+from headrace.framing.connect import EnvelopeDecoder, EnvelopeEncoder
 from headrace.framing.frame import MAX_FRAME_BYTES, Decoder, Encoder, Frame, FramingError
 from headrace.framing.json_array import JSONArrayDecoder, JSONArrayEncoder
 from headrace.framing.ndjson import NDJSONDecoder, NDJSONEncoder
+from headrace.framing.signalr import SignalRDecoder, SignalREncoder
 from headrace.framing.sse import SSEDecoder, SSEEncoder
 
 __all__ = [
@@ -20,6 +22,8 @@ __all__ = [
     "MAX_FRAME_BYTES",
     "Decoder",
     "Encoder",
+    "EnvelopeDecoder",
+    "EnvelopeEncoder",
     "Frame",
     "Framing",
     "FramingError",
@@ -29,6 +33,8 @@ __all__ = [
     "NDJSONEncoder",
     "SSEDecoder",
     "SSEEncoder",
+    "SignalRDecoder",
+    "SignalREncoder",
 ]
 
 
@@ -73,6 +79,24 @@ FRAMINGS: dict[str, Framing] = {
             "application/json",
             lambda max_frame, extra_fields: JSONArrayDecoder(max_frame),
             JSONArrayEncoder,
+        ),
+        Framing(
+            "signalr",
+            "application/x-signalr+json",  # nobody's but ours: a hub speaks over a WebSocket, which has no Content-Type
+            lambda max_frame, extra_fields: SignalRDecoder(max_frame),
+            SignalREncoder,
+        ),
+        Framing(
+            "connect_proto",
+            "application/connect+proto",
+            lambda max_frame, extra_fields: EnvelopeDecoder(max_frame),
+            EnvelopeEncoder,
+        ),
+        Framing(
+            "connect_json",
+            "application/connect+json",
+            lambda max_frame, extra_fields: EnvelopeDecoder(max_frame),
+            EnvelopeEncoder,
         ),
     )
 }
