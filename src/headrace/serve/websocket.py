@@ -1,8 +1,7 @@
 """WebSockets: the connection, whatever is spoken on it. At /v1/ws that is docs/websocket.md (serve/messages.py).
 
 Handshake, fragments, control frames and masks are the `websockets` package's; events go out as the bytes that a stream's
-encoder made. Bytes that break the rules close the connection with a code and a reason. What a path speaks is its `Session`:
-a new one is a class and a row of `SESSIONS`.
+encoder made. Bytes that break the rules close the connection with a code and a reason. What a path speaks is its `Session`.
 """
 
 from __future__ import annotations
@@ -56,6 +55,9 @@ CLOSE_SECONDS = 5.0
 PING_EVERY = 20.0
 """Seconds; a connection that answers no ping until the next one is due is closed."""
 
+PILE = 1024 * 1024
+"""Bytes of unread answers above which no more messages are read: each may have one."""
+
 _REASON_BYTES = 123
 """Of a close frame (RFC 6455, 5.5)."""
 
@@ -69,13 +71,23 @@ class Broken(Exception):
 
 
 class Session(ABC):
-    """What is spoken on one connection."""
+    """What is spoken on one connection. `query`: of the address that it was opened at."""
 
     keyless: ClassVar[bool]
     """Whether a caller may connect without the key that it needs, and show it later."""
 
-    def __init__(self, connection: WebSocketConnection, calls: Calls, *, authenticated: bool) -> None:
+    def __init__(self, connection: WebSocketConnection, calls: Calls, *, query: str, authenticated: bool) -> None:
+        self.connection = connection
         self.calls = calls
+
+    @classmethod
+    def headers(cls, query: str) -> dict[str, str]:
+        """What the address says in place of headers."""
+        return {}
+
+    @classmethod  # noqa: B027  # most have nothing to object
+    def admit(cls, query: str, now: float) -> None:
+        """The handshake is good as far as the caller goes. Raises GatewayError where something else is not."""
 
     @abstractmethod
     def authenticated(self) -> bool:
@@ -85,18 +97,22 @@ class Session(ABC):
     def take(self, text: bytes) -> None:
         """A message has come. Raises Broken."""
 
-    def farewell(self) -> bytes:
-        """What to say, framed, before the connection closes because the process ends; nothing runs any more."""
-        return b""
+    def lost(self) -> None:
+        """The connection is gone."""
+        self.calls.caller_gone()
+
+    def farewell(self) -> None:
+        """Close the connection because the process ends; nothing runs any more."""
+        self.connection.close(CloseCode.GOING_AWAY, "The gateway is shutting down")
 
 
-class _Events(Session):
+class Events(Session):
     """/v1/ws: requests as messages, and their events."""
 
     keyless = True
 
-    def __init__(self, connection: WebSocketConnection, calls: Calls, *, authenticated: bool) -> None:
-        super().__init__(connection, calls, authenticated=authenticated)
+    def __init__(self, connection: WebSocketConnection, calls: Calls, *, query: str, authenticated: bool) -> None:
+        super().__init__(connection, calls, query=query, authenticated=authenticated)
         chosen = connection.subprotocol
         self._messages = Messages(
             calls,
@@ -121,6 +137,7 @@ class WebSocketConnection(asyncio.Protocol):
     services: ClassVar[Services]
     max_message: ClassVar[int]
     origins: ClassVar[tuple[str, ...]]
+    sessions: ClassVar[Mapping[str, type[Session]]]
 
     def __init__(
         self,
@@ -148,9 +165,17 @@ class WebSocketConnection(asyncio.Protocol):
         self._ponged = True
 
     @classmethod
-    def serving(cls, services: Services, *, max_message: int, origins: tuple[str, ...]) -> type[WebSocketConnection]:
-        """A protocol class for these services, with this bound of a message in bytes."""
-        return type("ServingWebSocket", (cls,), {"services": services, "max_message": max_message, "origins": origins})
+    def serving(
+        cls,
+        services: Services,
+        *,
+        max_message: int,
+        origins: tuple[str, ...],
+        sessions: Mapping[str, type[Session]],
+    ) -> type[WebSocketConnection]:
+        """A protocol class for these services, with this bound of a message in bytes. `sessions`: what is spoken where."""
+        shared = {"services": services, "max_message": max_message, "origins": origins, "sessions": sessions}
+        return type("ServingWebSocket", (cls,), shared)
 
     # --- asyncio ---------------------------------------------------------------------------------------------------
 
@@ -163,7 +188,7 @@ class WebSocketConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         if self._session is not None:
-            self._session.calls.caller_gone()
+            self._session.lost()
 
     def data_received(self, data: bytes) -> None:
         protocol = self._protocol
@@ -177,6 +202,8 @@ class WebSocketConnection(asyncio.Protocol):
         except Broken as error:
             protocol.fail(error.code, _reason(str(error)))
         self._flush()
+        if self.write_paused and self.transport.get_write_buffer_size() > PILE and not self.transport.is_closing():
+            self.transport.pause_reading()
 
     def eof_received(self) -> None:
         self._protocol.receive_eof()
@@ -187,6 +214,7 @@ class WebSocketConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.write_paused = False
+        self.transport.resume_reading()
         if self._session is not None:
             self._session.calls.open_gates()
 
@@ -214,6 +242,12 @@ class WebSocketConnection(asyncio.Protocol):
     def abort(self) -> None:
         self.transport.abort()
 
+    def close(self, code: CloseCode, reason: str) -> None:
+        """In order: what was written goes out first."""
+        if self._protocol.state is OPEN:
+            self._protocol.send_close(code, reason)
+            self._flush()
+
     def keep_time(self) -> None:
         """The caller has authenticated: from now on there are pings."""
         if self._timer is not None:
@@ -229,9 +263,7 @@ class WebSocketConnection(asyncio.Protocol):
         if session is not None and session.calls:
             return
         if session is not None and self._protocol.state is OPEN:
-            self.write(session.farewell())
-            self._protocol.send_close(CloseCode.GOING_AWAY, "The gateway is shutting down")
-            self._flush()
+            session.farewell()
         else:
             self.transport.close()
 
@@ -247,14 +279,15 @@ class WebSocketConnection(asyncio.Protocol):
             self.loop.call_later(CLOSE_SECONDS, self.transport.abort)
 
     def _shake_hands(self, handshake: Handshake) -> None:
-        path = handshake.path.partition("?")[0]
-        kind = SESSIONS.get(path)
+        path, _, query = handshake.path.partition("?")
+        kind = self.sessions.get(path)
         if kind is None:
+            known = ", ".join(self.sessions)
             self._protocol.send_response(
-                _plain(404, "not_found", f"There is no WebSocket at this path; they are at {', '.join(SESSIONS)}")
+                _plain(404, "not_found", f"There is no WebSocket at this path; they are at {known}")
             )
             return
-        self._headers = _plain_headers(handshake.headers)
+        self._headers = {**_plain_headers(handshake.headers), **kind.headers(query)}
         authenticated = False
         refusal = None
         try:
@@ -262,15 +295,20 @@ class WebSocketConnection(asyncio.Protocol):
             authenticated = True
         except GatewayError as error:
             if not kind.keyless or _has_key(self._headers) or error.info.http_status != 401:
-                refusal = _plain(error.info.http_status, error.info.type or "unauthenticated", error.info.message)
+                refusal = _refusal(error)
         response = refusal if refusal is not None else self._protocol.accept(handshake)
+        if response.status_code == http.HTTPStatus.SWITCHING_PROTOCOLS:
+            try:
+                kind.admit(query, self.loop.time())
+            except GatewayError as error:
+                response = _refusal(error)
         self._protocol.send_response(response)
         if self._protocol.state is not OPEN:
             return
         calls = Calls(self, self.services, path, self._call_over)
         calls.headers = self._headers
         calls.ending = self._ending
-        self._session = kind(self, calls, authenticated=authenticated)
+        self._session = kind(self, calls, query=query, authenticated=authenticated)
         self._timer = self.loop.call_later(PING_EVERY if authenticated else AUTH_SECONDS, self._tick)
 
     def _check_caller(self) -> None:
@@ -313,10 +351,6 @@ class WebSocketConnection(asyncio.Protocol):
                 text, self._text = b"".join(self._text), []
                 assert self._session is not None
                 self._session.take(text)
-
-
-SESSIONS: dict[str, type[Session]] = {PATH: _Events}
-"""What is spoken at which path."""
 
 
 def welcome(origin: str, host: str | None, origins: tuple[str, ...]) -> bool:
@@ -374,6 +408,10 @@ def _has_key(headers: Mapping[str, str]) -> bool:
 def _reason(text: str) -> str:
     """As much of it as a close frame holds."""
     return text.encode()[:_REASON_BYTES].decode(errors="ignore")
+
+
+def _refusal(error: GatewayError) -> Response:
+    return _plain(error.info.http_status, error.info.type or error.info.code.value, error.info.message)
 
 
 def _plain(status: int, kind: str, message: str) -> Response:
