@@ -11,6 +11,9 @@ def test_names_and_media_types() -> None:
         "ndjson": "application/x-ndjson",
         "json_array": "application/json",
         "eventstream": "application/vnd.amazon.eventstream",
+        "signalr": "application/x-signalr+json",
+        "connect_proto": "application/connect+proto",
+        "connect_json": "application/connect+json",
     }
     assert all(framing.name == name for name, framing in FRAMINGS.items())
 

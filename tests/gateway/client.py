@@ -115,7 +115,7 @@ class Connection:
         pieces = []
         complete = True
         try:
-            for piece in self.chunks(headers):
+            for piece in self.chunks(headers) if status != 204 else ():
                 pieces.append((time.monotonic() - started, piece))  # noqa: PERF401  # a cut must not lose the pieces before
         except ConnectionError:  # the pieces before the cut are kept
             complete = False

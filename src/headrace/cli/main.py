@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headrace import __version__
-from headrace.cli import chat, config, keys, logs, replay, serve, translate, usage
+from headrace.cli import chat, config, keys, logs, replay, serve, stdio, translate, usage
 
 app = typer.Typer(
     name="headrace",
@@ -18,6 +18,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("serve")(serve.serve)
+app.command("stdio")(stdio.stdio)
 app.command("chat")(chat.chat)
 app.command("translate")(translate.translate)
 app.command("replay")(replay.replay)

@@ -85,8 +85,9 @@ class Server(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     allowed_origins: Annotated[
         list[Annotated[str, Meta(extra={"kind": "origin"})]],
         Meta(
-            description="Origins of web pages that may open a WebSocket where no keys are configured, beside pages of the "
-            "gateway's own host; `*` is any. Without it any page that a user visits could use a gateway on their machine."
+            description="Origins of web pages that may open a WebSocket, or use the SignalR hub, Connect or gRPC-Web, where no "
+            "keys are configured, beside pages of the gateway's own host; `*` is any. Without it any page that a user visits "
+            "could use a gateway on their machine."
         ),
     ] = field(default_factory=list)
     keepalive_interval: Annotated[

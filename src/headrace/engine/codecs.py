@@ -35,8 +35,8 @@ VAGUE_TYPES = frozenset({"", "text/plain", "application/octet-stream"})
 SENTINELS = frozenset({b"[DONE]"})
 """Frames that are no JSON: OpenAI's mark of the end. Framings of JSON values end by themselves and leave it out."""
 
-JSON_FRAMINGS = frozenset({"ndjson", "json_array", "eventstream"})
-"""Framings whose frames must be JSON."""
+JSON_FRAMINGS = frozenset(FRAMINGS) - {"sse"}
+"""Framings whose frames must be values (JSON, protobuf): all but SSE, whose data may be any text."""
 
 
 def upstream_shape(upstream: Upstream, asked: bool, content_type: str) -> str | None:

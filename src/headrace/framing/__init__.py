@@ -10,10 +10,12 @@ from collections.abc import Callable
 
 import msgspec
 
+from headrace.framing.connect import EnvelopeDecoder, EnvelopeEncoder
 from headrace.framing.eventstream import EventStreamDecoder, EventStreamEncoder
 from headrace.framing.frame import MAX_FRAME_BYTES, Decoder, Encoder, Frame, FramingError
 from headrace.framing.json_array import JSONArrayDecoder, JSONArrayEncoder
 from headrace.framing.ndjson import NDJSONDecoder, NDJSONEncoder
+from headrace.framing.signalr import SignalRDecoder, SignalREncoder
 from headrace.framing.sse import SSEDecoder, SSEEncoder
 
 __all__ = [
@@ -21,6 +23,8 @@ __all__ = [
     "MAX_FRAME_BYTES",
     "Decoder",
     "Encoder",
+    "EnvelopeDecoder",
+    "EnvelopeEncoder",
     "EventStreamDecoder",
     "EventStreamEncoder",
     "Frame",
@@ -32,6 +36,8 @@ __all__ = [
     "NDJSONEncoder",
     "SSEDecoder",
     "SSEEncoder",
+    "SignalRDecoder",
+    "SignalREncoder",
 ]
 
 
@@ -82,6 +88,24 @@ FRAMINGS: dict[str, Framing] = {
             "application/vnd.amazon.eventstream",
             lambda max_frame, extra_fields: EventStreamDecoder(max_frame),
             EventStreamEncoder,
+        ),
+        Framing(
+            "signalr",
+            "application/x-signalr+json",  # nobody's but ours: a hub speaks over a WebSocket, which has no Content-Type
+            lambda max_frame, extra_fields: SignalRDecoder(max_frame),
+            SignalREncoder,
+        ),
+        Framing(
+            "connect_proto",
+            "application/connect+proto",
+            lambda max_frame, extra_fields: EnvelopeDecoder(max_frame),
+            EnvelopeEncoder,
+        ),
+        Framing(
+            "connect_json",
+            "application/connect+json",
+            lambda max_frame, extra_fields: EnvelopeDecoder(max_frame),
+            EnvelopeEncoder,
         ),
     )
 }

@@ -7,7 +7,7 @@ belongs to, as many streams share a connection. Handshake, control frames and th
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -27,9 +27,13 @@ def text_message(payload: bytes) -> bytes:
 
 
 class MessageEncoder:
-    """Encoder of the stream `id`. A first frame that has an `id` of its own (the provider's) shows it as `answer_id`."""
+    """Encoder of the stream `id`. A first frame that has an `id` of its own (the provider's) shows it as `answer_id`.
 
-    def __init__(self, id: str) -> None:
+    `frame` makes a message of a JSON object: that of a WebSocket, or what another connection of many streams has instead.
+    """
+
+    def __init__(self, id: str, frame: Callable[[bytes], bytes] = text_message) -> None:
+        self._frame = frame
         self._head = b'{"id":' + msgspec.json.encode(id)
         self._first = True
 
@@ -51,7 +55,7 @@ class MessageEncoder:
                     raise ValueError("a message of a stream must be a JSON object")
             rest = data[1:]
             separator = b"" if rest.lstrip()[:1] == b"}" else b","
-            pieces.append(text_message(self._head + separator + rest))
+            pieces.append(self._frame(self._head + separator + rest))
         return b"".join(pieces)
 
     def keepalive(self) -> bytes:

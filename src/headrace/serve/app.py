@@ -18,6 +18,7 @@ from headrace.config import Config
 from headrace.metering import Recorder
 from headrace.model.errors import ErrorCode
 from headrace.serve.driver import Send, StreamDriver
+from headrace.serve.hub_http import NEGOTIATE, PATH, Hubs
 from headrace.serve.inference import Inference, Receive
 from headrace.serve.negotiation import PLACES
 from headrace.serve.pages import RPC_PREFIX, method_not_allowed, needs_extra, pages
@@ -26,6 +27,9 @@ from headrace.serve.runtime import Runtime
 from headrace.serve.ticker import Ticker
 
 logger = logging.getLogger("headrace.serve")
+
+_HUB = frozenset({PATH, NEGOTIATE})
+"""Its connections outlive requests, and configurations."""
 
 _RETIRE_POLL = 0.1
 """Seconds between two looks whether an old runtime is still needed."""
@@ -48,6 +52,7 @@ class Application:
         self._retired: set[_Generation] = set()
         self._retiring: set[asyncio.Task[None]] = set()
         self._draining = False
+        self.hubs = Hubs(self, workers=config.server.workers)
 
     @property
     def runtime(self) -> Runtime:
@@ -65,7 +70,9 @@ class Application:
         return self._current.ticker.live.union(*(generation.ticker.live for generation in self._retired))
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
+        if scope["type"] == "http" and scope["path"] in _HUB:
+            await self.hubs(scope, receive, send)
+        elif scope["type"] == "http":
             generation = self.enter()
             try:
                 await generation.serve(scope, receive, send)
@@ -105,6 +112,7 @@ class Application:
         """Be ready no more: the process is about to end. What is in flight goes on."""
         self._draining = True
         self.runtime.ready = False
+        self.hubs.shutdown()
 
     def cancel(self, message: str) -> int:
         """End every stream in flight with an error event in its caller's format; how many there were."""
@@ -122,21 +130,29 @@ class Application:
         self._retired.discard(generation)
         await generation.aclose(keep_state=True)
 
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
-        await receive()
-        try:
-            await self.runtime.start()
-        except (OSError, ValueError) as error:
-            await send({"type": "lifespan.startup.failed", "message": str(error)})
-            return
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
+    async def start(self) -> None:
+        """Raises OSError or ValueError for a configuration that cannot be used."""
+        await self.runtime.start()
+
+    async def aclose(self) -> None:
+        """When nothing is in flight any more."""
         self.drain()
         if self._retiring:  # with no stream left they are about to end
             await asyncio.wait(self._retiring, timeout=_RETIRE_SECONDS)
         for generation in list(self._retired):
             await generation.aclose(keep_state=True)
         await self._current.aclose()
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self.start()
+        except (OSError, ValueError) as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.aclose()
         await send({"type": "lifespan.shutdown.complete"})
 
 

@@ -51,8 +51,7 @@ def pages(runtime: Runtime, live: Callable[[], int]) -> Starlette:
 
     def entries_for(request: Request) -> list[ModelEntry]:
         """The models that the caller may use. Raises GatewayError where it needs a key."""
-        key = runtime.authenticate(request.headers)
-        return [entry for entry in runtime.catalogue.list() if key is None or key.allows(entry.id)]
+        return runtime.models(request.headers)
 
     async def providers(request: Request) -> Response:
         """Each provider's models that were asked lately, with the state of their circuits."""
@@ -81,7 +80,7 @@ def pages(runtime: Runtime, live: Callable[[], int]) -> Starlette:
             data = [_anthropic_model(entry) for entry in entries]
             first, last = (data[0]["id"], data[-1]["id"]) if data else (None, None)
             return JSONResponse({"data": data, "has_more": False, "first_id": first, "last_id": last})
-        return JSONResponse({"object": "list", "data": [_openai_model(entry) for entry in entries]})
+        return JSONResponse(list_of_models(entries))
 
     async def model(request: Request) -> Response:
         name = request.path_params["name"]
@@ -130,6 +129,11 @@ def _error(status: int, message: str, type: str, headers: dict[str, str] | None 
     info = ErrorInfo(code=ErrorCode.INVALID_REQUEST, status=status, type=type, message=message)
     body = FORMATS["gateway"].write_error(info)
     return Response(body, status_code=status, media_type="application/json", headers=headers)
+
+
+def list_of_models(entries: list[ModelEntry]) -> dict[str, Any]:
+    """As OpenAI's SDKs and most others read it."""
+    return {"object": "list", "data": [_openai_model(entry) for entry in entries]}
 
 
 def _openai_model(entry: ModelEntry) -> dict[str, Any]:

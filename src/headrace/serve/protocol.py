@@ -58,6 +58,7 @@ class GatewayProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
+        self.access_log = False  # uvicorn's lines show addresses, in which the hub's callers have their keys
         plain = transport.get_extra_info("sslcontext") is None
         self._descriptor: int = transport.get_extra_info("socket").fileno() if plain else -1
         # The clock of the first request starts with the connection; that of later ones with their first byte, as the

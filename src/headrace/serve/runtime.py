@@ -13,7 +13,7 @@ from functools import cached_property
 
 from headrace import engine
 from headrace.access.keys import Key, KeyFile, find_secret
-from headrace.config import Catalogue, Config, Price, Provider
+from headrace.config import Catalogue, Config, ModelEntry, Price, Provider
 from headrace.metering import ModelPrice, Prices, Recorder
 from headrace.metering.tokens import warm
 from headrace.serve.bookkeeping import spent
@@ -103,6 +103,11 @@ class Runtime:
             return None
         now = time.time()  # noqa: TID251  # keys expire by the calendar
         return self.keys.authenticate(find_secret(headers), now)
+
+    def models(self, headers: Mapping[str, str]) -> list[ModelEntry]:
+        """Those that a caller with these headers may use. Raises GatewayError where it needs a key."""
+        key = self.authenticate(headers)
+        return [entry for entry in self.catalogue.list() if key is None or key.allows(entry.id)]
 
     def _look_at_keys(self) -> None:
         """Notice a file of keys that has changed."""

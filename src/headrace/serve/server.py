@@ -21,8 +21,10 @@ import uvicorn
 
 from headrace.config import Config
 from headrace.metering import Recorder
+from headrace.serve import hub_http, websocket
 from headrace.serve.app import Application
 from headrace.serve.bookkeeping import open_recorder
+from headrace.serve.hub_websocket import HubSession
 from headrace.serve.protocol import GatewayProtocol
 from headrace.serve.reload import UNUSABLE, Source, watch
 from headrace.serve.websocket import WebSocketConnection
@@ -112,11 +114,11 @@ class GatewayServer(uvicorn.Server):
         """Take what concerns connections, not requests, from `config`."""
         self._protocol.head_bytes = config.limits.head_bytes
         self._protocol.head_seconds = config.timeouts.request_head
-        websocket = self.config.ws
-        assert isinstance(websocket, type)
-        assert issubclass(websocket, WebSocketConnection)
-        websocket.max_message = config.limits.body_bytes
-        websocket.origins = tuple(config.server.allowed_origins)
+        serving = self.config.ws
+        assert isinstance(serving, type)
+        assert issubclass(serving, WebSocketConnection)
+        serving.max_message = config.limits.body_bytes
+        serving.origins = tuple(config.server.allowed_origins)
         self.config.timeout_graceful_shutdown = config.server.shutdown_grace  # type: ignore[assignment]  # only we use it
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -244,7 +246,13 @@ def make_server(
         application,
         http=protocol,
         ws=WebSocketConnection.serving(
-            application, max_message=config.limits.body_bytes, origins=tuple(config.server.allowed_origins)
+            application,
+            max_message=config.limits.body_bytes,
+            origins=tuple(config.server.allowed_origins),
+            sessions={
+                websocket.PATH: websocket.Events,
+                hub_http.PATH: HubSession.serving(application.hubs.negotiations),
+            },
         ),
         loop="uvloop",
         lifespan="on",

@@ -1,17 +1,7 @@
-"""WebSocket at /v1/ws: many requests on one connection, each with an id of the caller's choice.
+"""WebSockets: the connection, whatever is spoken on it. At /v1/ws that is docs/websocket.md (serve/messages.py).
 
-A message from the caller is a JSON object with a `type`:
-
-    {"type": "request", "id": "a", "model": ..., "messages": [...]}   the fields of a request beside type and id
-    {"type": "cancel", "id": "a"}                                      ends that stream with an error event
-    {"type": "pause", "id": "a"}, {"type": "resume", "id": "a"}        backpressure of that stream alone
-    {"type": "auth", "key": "..."}                                     first, where the handshake could not carry the key
-
-Back come the events of the subprotocol's format (LLM-005 by default, or llm-stream), each with `id` added. A failure is an
-event of its stream, also before it has begun. Bytes that break the rules close the connection with a code and a reason.
-
-The handshake, fragments, control frames and masks are the `websockets` package's; events go out as the bytes that the
-stream's encoder made.
+Handshake, fragments, control frames and masks are the `websockets` package's; events go out as the bytes that a stream's
+encoder made. Bytes that break the rules close the connection with a code and a reason. What a path speaks is its `Session`.
 """
 
 from __future__ import annotations
@@ -20,11 +10,11 @@ import asyncio
 import http
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-import msgspec
 from uvicorn.config import Config as UvicornConfig
 from uvicorn.server import ServerState
 from websockets.datastructures import Headers as HandshakeHeaders
@@ -36,18 +26,17 @@ from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from headrace.formats import FORMATS, Format
-from headrace.formats.base import IN_THE_BODY, WriterOptions
-from headrace.formats.locate import Place
-from headrace.framing import Encoder
-from headrace.framing.websocket import MessageEncoder, text_message
-from headrace.model.errors import ErrorCode, ErrorInfo, GatewayError, InvalidRequest
-from headrace.model.events import Error
-from headrace.serve.driver import Message, StreamDriver
-from headrace.serve.exchange import Service, Services
-from headrace.serve.line import Headers
+from headrace.formats import FORMATS
+from headrace.framing.websocket import text_message
+from headrace.model.errors import ErrorCode, ErrorInfo, GatewayError
+from headrace.serve.calls import Calls
+from headrace.serve.exchange import Services
+from headrace.serve.messages import AUTH_FIRST, BadMessage, Messages, read_object
 
-logger = logging.getLogger("headrace.serve")
+_frames = logging.getLogger("headrace.serve.websocket")
+_frames.setLevel(
+    logging.INFO
+)  # below that `websockets` shows every frame and every header, prompts and keys among them
 
 PATH = "/v1/ws"
 
@@ -56,9 +45,6 @@ SUBPROTOCOLS: dict[str, str] = {FORMATS[name].profile: name for name in ("gatewa
 
 KEY_SUBPROTOCOL = "headrace-key."
 """Browsers can set no header, but offer subprotocols: one that begins so holds the caller's key. It is never selected."""
-
-MAX_REQUESTS = 1024
-"""Requests in flight on one connection."""
 
 AUTH_SECONDS = 10.0
 """For the first message, where the handshake had no key."""
@@ -69,7 +55,9 @@ CLOSE_SECONDS = 5.0
 PING_EVERY = 20.0
 """Seconds; a connection that answers no ping until the next one is due is closed."""
 
-_MAX_ID = 200
+PILE = 1024 * 1024
+"""Bytes of unread answers above which no more messages are read: each may have one."""
+
 _REASON_BYTES = 123
 """Of a close frame (RFC 6455, 5.5)."""
 
@@ -82,12 +70,74 @@ class Broken(Exception):
         self.code = code
 
 
+class Session(ABC):
+    """What is spoken on one connection. `query`: of the address that it was opened at."""
+
+    keyless: ClassVar[bool]
+    """Whether a caller may connect without the key that it needs, and show it later."""
+
+    def __init__(self, connection: WebSocketConnection, calls: Calls, *, query: str, authenticated: bool) -> None:
+        self.connection = connection
+        self.calls = calls
+
+    @classmethod
+    def headers(cls, query: str) -> dict[str, str]:
+        """What the address says in place of headers."""
+        return {}
+
+    @classmethod  # noqa: B027  # most have nothing to object
+    def admit(cls, query: str, now: float) -> None:
+        """The handshake is good as far as the caller goes. Raises GatewayError where something else is not."""
+
+    @abstractmethod
+    def authenticated(self) -> bool:
+        """Whether the caller has shown what key it needs."""
+
+    @abstractmethod
+    def take(self, text: bytes) -> None:
+        """A message has come. Raises Broken."""
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        self.calls.caller_gone()
+
+    def farewell(self) -> None:
+        """Close the connection because the process ends; nothing runs any more."""
+        self.connection.close(CloseCode.GOING_AWAY, "The gateway is shutting down")
+
+
+class Events(Session):
+    """/v1/ws: requests as messages, and their events."""
+
+    keyless = True
+
+    def __init__(self, connection: WebSocketConnection, calls: Calls, *, query: str, authenticated: bool) -> None:
+        super().__init__(connection, calls, query=query, authenticated=authenticated)
+        chosen = connection.subprotocol
+        self._messages = Messages(
+            calls,
+            FORMATS[SUBPROTOCOLS[chosen] if chosen is not None else "gateway"],
+            authenticated=authenticated,
+            knock=connection.keep_time,
+        )
+
+    def authenticated(self) -> bool:
+        return self._messages.authenticated
+
+    def take(self, text: bytes) -> None:
+        try:
+            self._messages.take(read_object(text))
+        except BadMessage as bad:
+            raise Broken(CloseCode.INVALID_DATA if bad.syntax else CloseCode.POLICY_VIOLATION, str(bad)) from None
+
+
 class WebSocketConnection(asyncio.Protocol):
     """One caller's connection. What all connections share are class attributes, set by `serving`."""
 
     services: ClassVar[Services]
     max_message: ClassVar[int]
     origins: ClassVar[tuple[str, ...]]
+    sessions: ClassVar[Mapping[str, type[Session]]]
 
     def __init__(
         self,
@@ -105,21 +155,27 @@ class WebSocketConnection(asyncio.Protocol):
             subprotocols=[Subprotocol(name) for name in SUBPROTOCOLS],
             select_subprotocol=_select_subprotocol,
             max_size=self.max_message,
-            logger=logger,
+            logger=_frames,
         )
-        self._format: Format = FORMATS["gateway"]
         self._headers: dict[str, str] = {}
-        self._authenticated = False
+        self._session: Session | None = None
         self._ending = False
-        self._calls: dict[str, _Call] = {}
         self._text: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
         self._ponged = True
 
     @classmethod
-    def serving(cls, services: Services, *, max_message: int, origins: tuple[str, ...]) -> type[WebSocketConnection]:
-        """A protocol class for these services, with this bound of a message in bytes."""
-        return type("ServingWebSocket", (cls,), {"services": services, "max_message": max_message, "origins": origins})
+    def serving(
+        cls,
+        services: Services,
+        *,
+        max_message: int,
+        origins: tuple[str, ...],
+        sessions: Mapping[str, type[Session]],
+    ) -> type[WebSocketConnection]:
+        """A protocol class for these services, with this bound of a message in bytes. `sessions`: what is spoken where."""
+        shared = {"services": services, "max_message": max_message, "origins": origins, "sessions": sessions}
+        return type("ServingWebSocket", (cls,), shared)
 
     # --- asyncio ---------------------------------------------------------------------------------------------------
 
@@ -131,9 +187,8 @@ class WebSocketConnection(asyncio.Protocol):
         self._connections.discard(self)
         if self._timer is not None:
             self._timer.cancel()
-        for call in list(self._calls.values()):
-            call.caller_gone()
-        self._calls.clear()
+        if self._session is not None:
+            self._session.lost()
 
     def data_received(self, data: bytes) -> None:
         protocol = self._protocol
@@ -147,6 +202,8 @@ class WebSocketConnection(asyncio.Protocol):
         except Broken as error:
             protocol.fail(error.code, _reason(str(error)))
         self._flush()
+        if self.write_paused and self.transport.get_write_buffer_size() > PILE and not self.transport.is_closing():
+            self.transport.pause_reading()
 
     def eof_received(self) -> None:
         self._protocol.receive_eof()
@@ -157,32 +214,58 @@ class WebSocketConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.write_paused = False
-        for call in list(self._calls.values()):
-            call.open_gate()
+        self.transport.resume_reading()
+        if self._session is not None:
+            self._session.calls.open_gates()
 
     # --- the life of the connection --------------------------------------------------------------------------------
 
     def shutdown(self) -> None:
         """uvicorn's way to say that the server is about to end: close when nothing is in flight any more."""
         self._ending = True
+        if self._session is not None:
+            self._session.calls.ending = True
         self._close_when_idle()
+
+    @property
+    def subprotocol(self) -> str | None:
+        """Which one the handshake has chosen."""
+        return self._protocol.subprotocol
+
+    def frame(self, message: bytes) -> bytes:
+        return text_message(message)
 
     def write(self, data: bytes) -> None:
         if self._protocol.state is OPEN and not self.transport.is_closing():
             self.transport.write(data)
 
-    def finished(self, call: _Call) -> None:
-        self._calls.pop(call.id, None)
+    def abort(self) -> None:
+        self.transport.abort()
+
+    def close(self, code: CloseCode, reason: str) -> None:
+        """In order: what was written goes out first."""
+        if self._protocol.state is OPEN:
+            self._protocol.send_close(code, reason)
+            self._flush()
+
+    def keep_time(self) -> None:
+        """The caller has authenticated: from now on there are pings."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(PING_EVERY, self._tick)
+
+    def _call_over(self) -> None:
         if self._ending:
             self._close_when_idle()
 
     def _close_when_idle(self) -> None:
-        if not self._calls:
-            if self._protocol.state is OPEN:
-                self._protocol.send_close(CloseCode.GOING_AWAY, "The gateway is shutting down")
-                self._flush()
-            else:
-                self.transport.close()
+        session = self._session
+        if session is not None and session.calls:
+            return
+        if session is not None and self._protocol.state is OPEN:
+            session.farewell()
+        else:
+            self.transport.close()
 
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():
@@ -196,49 +279,59 @@ class WebSocketConnection(asyncio.Protocol):
             self.loop.call_later(CLOSE_SECONDS, self.transport.abort)
 
     def _shake_hands(self, handshake: Handshake) -> None:
-        refusal = self._refusal(handshake)
+        path, _, query = handshake.path.partition("?")
+        kind = self.sessions.get(path)
+        if kind is None:
+            known = ", ".join(self.sessions)
+            self._protocol.send_response(
+                _plain(404, "not_found", f"There is no WebSocket at this path; they are at {known}")
+            )
+            return
+        self._headers = {**_plain_headers(handshake.headers), **kind.headers(query)}
+        authenticated = False
+        refusal = None
+        try:
+            self._check_caller()
+            authenticated = True
+        except GatewayError as error:
+            if not kind.keyless or _has_key(self._headers) or error.info.http_status != 401:
+                refusal = _refusal(error)
         response = refusal if refusal is not None else self._protocol.accept(handshake)
+        if response.status_code == http.HTTPStatus.SWITCHING_PROTOCOLS:
+            try:
+                kind.admit(query, self.loop.time())
+            except GatewayError as error:
+                response = _refusal(error)
         self._protocol.send_response(response)
         if self._protocol.state is not OPEN:
             return
-        chosen = self._protocol.subprotocol
-        self._format = FORMATS[SUBPROTOCOLS[chosen] if chosen is not None else "gateway"]
-        self._timer = self.loop.call_later(PING_EVERY if self._authenticated else AUTH_SECONDS, self._tick)
+        calls = Calls(self, self.services, path, self._call_over)
+        calls.headers = self._headers
+        calls.ending = self._ending
+        self._session = kind(self, calls, query=query, authenticated=authenticated)
+        self._timer = self.loop.call_later(PING_EVERY if authenticated else AUTH_SECONDS, self._tick)
 
-    def _refusal(self, handshake: Handshake) -> Response | None:
-        """A plain HTTP answer, where the handshake is not for us."""
-        path = handshake.path.partition("?")[0]
-        if path != PATH:
-            return _plain(404, "not_found", f"There is no WebSocket at this path; it is at {PATH}")
-        self._headers = _plain_headers(handshake.headers)
-        inference = (service := self.services.enter()).inference
+    def _check_caller(self) -> None:
+        """Raises GatewayError where the caller, by its headers, may not use the gateway."""
+        service = self.services.enter()
         try:
-            if inference.runtime.keys is None:
-                self._authenticated = True
-                origin = self._headers.get("origin")
-                if origin is not None and not self._welcome(origin):
-                    what = f"Pages of {origin[:200]} may not use this gateway, which asks for no keys. Allow the origin with"
-                    return _plain(403, "forbidden_origin", f"{what} server.allowed_origins, or create keys")
-                return None
-            try:
-                inference.runtime.authenticate(self._headers)
-                self._authenticated = True
-            except GatewayError as error:
-                if _has_key(self._headers):
-                    return _plain(error.info.http_status, error.info.type or "unauthenticated", error.info.message)
-            return None
+            runtime = service.inference.runtime
+            if runtime.keys is not None:
+                runtime.authenticate(self._headers)
+            elif (origin := self._headers.get("origin")) is not None and not self._welcome(origin):
+                raise forbidden_origin(origin)
         finally:
             service.leave()
 
     def _welcome(self, origin: str) -> bool:
         """Whether a page from there may connect without a key: any page on the caller's machine could, otherwise."""
-        host = urlsplit(origin).netloc
-        return "*" in self.origins or origin in self.origins or (bool(host) and host == self._headers.get("host"))
+        return welcome(origin, self._headers.get("host"), self.origins)
 
     def _tick(self) -> None:
         """Every PING_EVERY seconds; before that, the time to authenticate is over."""
-        if not self._authenticated:
-            self._protocol.fail(CloseCode.POLICY_VIOLATION, 'No key came: send {"type":"auth","key":"..."} first')
+        assert self._session is not None
+        if not self._session.authenticated():
+            self._protocol.fail(CloseCode.POLICY_VIOLATION, f"No key came. {AUTH_FIRST}")
         elif not self._ponged:
             self._protocol.fail(CloseCode.INTERNAL_ERROR, "No answer to a ping")
         else:
@@ -246,8 +339,6 @@ class WebSocketConnection(asyncio.Protocol):
             self._protocol.send_ping(b"")
         self._timer = self.loop.call_later(PING_EVERY, self._tick)
         self._flush()
-
-    # --- messages --------------------------------------------------------------------------------------------------
 
     def _frame_received(self, frame: Frame) -> None:
         if frame.opcode is Opcode.PONG:
@@ -258,224 +349,26 @@ class WebSocketConnection(asyncio.Protocol):
             self._text.append(bytes(frame.data))
             if frame.fin:
                 text, self._text = b"".join(self._text), []
-                self._message(text)
-
-    def _message(self, text: bytes) -> None:
-        try:
-            message = msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Broken(CloseCode.INVALID_DATA, f"A message is no JSON: {error}") from None
-        if not isinstance(message, dict):
-            raise Broken(CloseCode.INVALID_DATA, "A message must be a JSON object with a type")
-        kind = message.pop("type", None)
-        if kind == "auth":
-            self._authenticate(message.get("key"))
-            return
-        if not self._authenticated:
-            raise Broken(CloseCode.POLICY_VIOLATION, 'Send {"type":"auth","key":"..."} before anything else')
-        act = _ACTS.get(kind) if isinstance(kind, str) else None
-        if act is None:
-            raise Broken(CloseCode.POLICY_VIOLATION, f"type must be one of auth, {', '.join(_ACTS)}")
-        id = message.pop("id", None)
-        if not isinstance(id, str) or not 0 < len(id) <= _MAX_ID:
-            raise Broken(CloseCode.POLICY_VIOLATION, f"id must be a string of 1 to {_MAX_ID} characters")
-        act(self, id, message)
-
-    def _authenticate(self, key: Any) -> None:
-        """Raises Broken. Harmless where it is not needed."""
-        service = self.services.enter()
-        try:
-            headers = {"authorization": f"Bearer {key}"} if isinstance(key, str) else {}
-            service.inference.runtime.authenticate(headers)
-        except GatewayError as error:
-            raise Broken(CloseCode.POLICY_VIOLATION, error.info.message) from None
-        finally:
-            service.leave()
-        self._headers.update(headers)
-        if not self._authenticated:
-            self._authenticated = True
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self.loop.call_later(PING_EVERY, self._tick)
-
-    def _request(self, id: str, fields: dict[str, Any]) -> None:
-        if id in self._calls:
-            raise Broken(CloseCode.POLICY_VIOLATION, f"id {id!r} belongs to a request that still runs")
-        call = self._calls[id] = _Call(self, id, self._format, self.services.enter(), self._headers)
-        if len(self._calls) > MAX_REQUESTS:
-            what = f"More than {MAX_REQUESTS} requests run on this connection"
-            call.fail(ErrorInfo(code=ErrorCode.QUOTA_EXCEEDED, type="too_many_requests", message=what))
-        elif self._ending:
-            what = "The gateway is shutting down"
-            call.fail(ErrorInfo(code=ErrorCode.PROVIDER_UNAVAILABLE, type="shutting_down", message=what))
-        else:
-            call.begin(fields)
-
-    def _cancel(self, id: str, fields: dict[str, Any]) -> None:
-        """Of a stream that has ended already it means nothing: the two have crossed."""
-        call = self._calls.get(id)
-        if call is not None:
-            call.cancel()
-
-    def _pause(self, id: str, fields: dict[str, Any]) -> None:
-        call = self._calls.get(id)
-        if call is not None:
-            call.paused = True
-
-    def _resume(self, id: str, fields: dict[str, Any]) -> None:
-        call = self._calls.get(id)
-        if call is not None:
-            call.paused = False
-            call.open_gate()
+                assert self._session is not None
+                self._session.take(text)
 
 
-_ACTS: dict[str, Callable[[WebSocketConnection, str, dict[str, Any]], None]] = {
-    "request": WebSocketConnection._request,
-    "cancel": WebSocketConnection._cancel,
-    "pause": WebSocketConnection._pause,
-    "resume": WebSocketConnection._resume,
-}
-"""What a message of each type does."""
+def welcome(origin: str, host: str | None, origins: tuple[str, ...]) -> bool:
+    """Whether a page of this origin may use a gateway that asks for no keys: any page on the caller's machine could,
+    otherwise. `host`: what the request says of the gateway's own."""
+    own = urlsplit(origin).netloc
+    return "*" in origins or origin in origins or (bool(own) and own == host)
 
 
-class _Call:
-    """One request on a connection; a Line. It ends with its last piece, or with the connection."""
-
-    __slots__ = ("_connection", "_driver", "_format", "_gate", "_headers", "_over", "_service", "_task", "id", "paused")
-
-    cork = None
-
-    def __init__(
-        self,
-        connection: WebSocketConnection,
-        id: str,
-        format: Format,
-        service: Service,
-        headers: Mapping[str, str],
-    ) -> None:
-        self._connection = connection
-        self.id = id
-        self._format = format
-        self._service = service
-        self._headers = headers
-        self._driver: StreamDriver | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._gate: asyncio.Event | None = None
-        self._over = False
-        self.paused = False
-        """The caller wants no more of this stream for now."""
-
-    def begin(self, fields: dict[str, Any]) -> None:
-        tasks = self._connection.tasks
-        self._task = self._connection.loop.create_task(self._run(fields))
-        tasks.add(self._task)
-        self._task.add_done_callback(tasks.discard)
-
-    async def _run(self, fields: dict[str, Any]) -> None:
-        """Up to the beginning of the stream; from there on everything comes from the driver."""
-        inference = self._service.inference
-        place = Place(self._format, self._format.routes[0], IN_THE_BODY)
-        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self._headers.items()]
-        arrived = inference.arrive(place, PATH, raw, self)
-        try:
-            arrived.key = inference.runtime.authenticate(arrived.headers)
-            if fields.get("stream", True) is not True:
-                message = "On a WebSocket every answer is a stream: leave stream out, or send the request over HTTP"
-                raise InvalidRequest(message, param="stream")
-            inference.read(arrived, json.dumps({**fields, "stream": True}).encode())
-        except Exception as error:
-            await inference.refuse(arrived, error)
-            return
-        driver = await inference.proceed(arrived, b"")
-        if driver is None:
-            return
-        self._driver = driver
-        driver.begin()
-        if self._over:
-            self._driver = None
-            driver.caller_gone()
-
-    def cancel(self) -> None:
-        if self._driver is not None:
-            self._driver.cancel(ErrorCode.CANCELLED, "The caller has cancelled the request")
-        elif self._task is not None and not self._task.done():
-            self._task.cancel()
-            self.fail(
-                ErrorInfo(code=ErrorCode.CANCELLED, type="cancelled", message="The caller has cancelled the request")
-            )
-
-    def caller_gone(self) -> None:
-        driver = self._driver
-        self._end()
-        if driver is not None:
-            driver.caller_gone()
-
-    def open_gate(self) -> None:
-        """What was in the way of bytes may be there no more."""
-        if self._gate is not None and not self._blocked:
-            self._gate.set()
-
-    @property
-    def _blocked(self) -> bool:
-        return self.paused or self._connection.write_paused
-
-    def _end(self) -> None:
-        if self._over:
-            return
-        self._over = True
-        self._driver = None
-        self.paused = False
-        if self._gate is not None:
-            self._gate.set()
-        self._service.leave()
-        self._connection.finished(self)
-
-    # --- Line ------------------------------------------------------------------------------------------------------
-
-    def encoder(self) -> Encoder:
-        return MessageEncoder(self.id)
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            return  # events say it all
-        while self._blocked and not self._over:
-            self._gate = asyncio.Event()
-            await self._gate.wait()
-            self._gate = None
-        if self._over:
-            return
-        body = message.get("body", b"")
-        if body:
-            self._connection.write(body)
-        if not message.get("more_body", False):
-            self._end()
-
-    def write(self, data: bytes) -> bool:
-        if self._over or self._blocked:
-            return False
-        self._connection.write(data)
-        return True
-
-    def refuse(self, answer: Format, info: ErrorInfo, headers: Headers) -> Awaitable[None]:
-        writer = answer.stream_writer(WriterOptions(request_id=_request_id(headers)))
-        return self.send({"type": "http.response.body", "body": self.encoder().encode(writer.write([Error(info)]))})
-
-    def fail(self, info: ErrorInfo) -> None:
-        """End the stream before anything of it was read. What the caller does not read just now is gone."""
-        writer = self._format.stream_writer(WriterOptions())
-        self._connection.write(self.encoder().encode(writer.write([Error(info)])))
-        self._end()
-
-    def abort(self) -> None:
-        """The caller has left its bytes unread for too long. Those that wait are gone, so the event that says it has no
-        `seq`; where the connection itself is stuck, it is cut."""
-        connection = self._connection
-        if connection.write_paused:
-            connection.transport.abort()
-            return
-        error = {"code": ErrorCode.CONSUMER_TOO_SLOW.value, "message": "The stream was paused for too long"}
-        connection.write(text_message(msgspec.json.encode({"id": self.id, "type": "error", "data": error})))
-        self._end()
+def forbidden_origin(origin: str) -> GatewayError:
+    """The error of a page that is not welcome."""
+    what = f"Pages of {origin[:200]} may not use this gateway, which asks for no keys. Allow the origin with"
+    info = ErrorInfo(
+        code=ErrorCode.FORBIDDEN,
+        type="forbidden_origin",
+        message=f"{what} server.allowed_origins, or create keys",
+    )
+    return GatewayError(info)
 
 
 def _select_subprotocol(_: ServerProtocol, offered: Any) -> Subprotocol | None:
@@ -512,13 +405,13 @@ def _has_key(headers: Mapping[str, str]) -> bool:
     return any(name in headers for name in ("authorization", "x-api-key", "x-goog-api-key", "api-key"))
 
 
-def _request_id(headers: Headers) -> str:
-    return next((value.decode("latin-1") for name, value in headers if name == b"x-request-id"), "")
-
-
 def _reason(text: str) -> str:
     """As much of it as a close frame holds."""
     return text.encode()[:_REASON_BYTES].decode(errors="ignore")
+
+
+def _refusal(error: GatewayError) -> Response:
+    return _plain(error.info.http_status, error.info.type or error.info.code.value, error.info.message)
 
 
 def _plain(status: int, kind: str, message: str) -> Response:
