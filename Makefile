@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+WORKERS ?= 2
 NODE_STAMP := tests/sdks/js/node_modules/.installed
 
 .PHONY: help setup demo test check format lock bench clean
@@ -28,9 +29,9 @@ $(NODE_STAMP): tests/sdks/js/package-lock.json
 demo: $(STAMP) ## Start the gateway on the embedded replay and stream one answer (ONCE=1: end after it)
 	@$(BIN)/python -m headrace.cli.demo $(if $(ONCE),--once)
 
-test: $(STAMP) $(NODE_STAMP) ## Run all tests (ARGS="-k anthropic" for some)
+test: $(STAMP) $(NODE_STAMP) ## Run all tests (ARGS="-k anthropic" for some; WORKERS=0: in one process)
 	@./.ci/services
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 check: $(STAMP) ## Lint, types, layers
 	@$(BIN)/ruff check
