@@ -24,9 +24,9 @@ from headrace.serve.calls import Calls
 from headrace.serve.driver import Message, Send
 from headrace.serve.exchange import Services
 from headrace.serve.hub import TICK, Hub
+from headrace.serve.origins import check_origin
 from headrace.serve.pages import method_not_allowed
 from headrace.serve.runtime import Runtime
-from headrace.serve.websocket import forbidden_origin, welcome
 
 PATH = "/hub"
 NEGOTIATE = "/hub/negotiate"
@@ -127,18 +127,11 @@ class Hubs:
     # --- requests --------------------------------------------------------------------------------------------------
 
     def _origin(self, request: Request) -> dict[str, str]:
-        """Headers that let the page which asks read the answer. Raises GatewayError where it may not ask at all.
-
-        A key is no cookie: a page that sends one was given it, so with keys its origin does not matter.
-        """
+        """Headers that let the page which asks read the answer. Raises GatewayError where it may not ask at all."""
         origin = request.headers.get("origin")
         if origin is None:
             return {}
-        runtime = self._served.runtime
-        if runtime.keys is None:
-            origins = tuple(runtime.config.server.allowed_origins)
-            if not welcome(origin, request.headers.get("host"), origins):
-                raise forbidden_origin(origin)
+        check_origin(self._served.runtime, request.headers)
         return {"access-control-allow-origin": origin, "access-control-allow-credentials": "true", "vary": "Origin"}
 
     async def _answer(self, request: Request, send: Send, allowed: dict[str, str]) -> Response | None:

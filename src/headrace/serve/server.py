@@ -118,7 +118,6 @@ class GatewayServer(uvicorn.Server):
         assert isinstance(serving, type)
         assert issubclass(serving, WebSocketConnection)
         serving.max_message = config.limits.body_bytes
-        serving.origins = tuple(config.server.allowed_origins)
         self.config.timeout_graceful_shutdown = config.server.shutdown_grace  # type: ignore[assignment]  # only we use it
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -248,7 +247,6 @@ def make_server(
         ws=WebSocketConnection.serving(
             application,
             max_message=config.limits.body_bytes,
-            origins=tuple(config.server.allowed_origins),
             sessions={
                 websocket.PATH: websocket.Events,
                 hub_http.PATH: HubSession.serving(application.hubs.negotiations),

@@ -13,7 +13,6 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
 from uvicorn.config import Config as UvicornConfig
 from uvicorn.server import ServerState
@@ -28,10 +27,11 @@ from websockets.typing import Subprotocol
 
 from headrace.formats import FORMATS
 from headrace.framing.websocket import text_message
-from headrace.model.errors import ErrorCode, ErrorInfo, GatewayError
+from headrace.model.errors import GatewayError
 from headrace.serve.calls import Calls
 from headrace.serve.exchange import Services
 from headrace.serve.messages import AUTH_FIRST, BadMessage, Messages, read_object
+from headrace.serve.origins import check_origin
 
 _frames = logging.getLogger("headrace.serve.websocket")
 _frames.setLevel(
@@ -136,7 +136,6 @@ class WebSocketConnection(asyncio.Protocol):
 
     services: ClassVar[Services]
     max_message: ClassVar[int]
-    origins: ClassVar[tuple[str, ...]]
     sessions: ClassVar[Mapping[str, type[Session]]]
 
     def __init__(
@@ -170,11 +169,10 @@ class WebSocketConnection(asyncio.Protocol):
         services: Services,
         *,
         max_message: int,
-        origins: tuple[str, ...],
         sessions: Mapping[str, type[Session]],
     ) -> type[WebSocketConnection]:
         """A protocol class for these services, with this bound of a message in bytes. `sessions`: what is spoken where."""
-        shared = {"services": services, "max_message": max_message, "origins": origins, "sessions": sessions}
+        shared = {"services": services, "max_message": max_message, "sessions": sessions}
         return type("ServingWebSocket", (cls,), shared)
 
     # --- asyncio ---------------------------------------------------------------------------------------------------
@@ -318,14 +316,9 @@ class WebSocketConnection(asyncio.Protocol):
             runtime = service.inference.runtime
             if runtime.keys is not None:
                 runtime.authenticate(self._headers)
-            elif (origin := self._headers.get("origin")) is not None and not self._welcome(origin):
-                raise forbidden_origin(origin)
+            check_origin(runtime, self._headers)
         finally:
             service.leave()
-
-    def _welcome(self, origin: str) -> bool:
-        """Whether a page from there may connect without a key: any page on the caller's machine could, otherwise."""
-        return welcome(origin, self._headers.get("host"), self.origins)
 
     def _tick(self) -> None:
         """Every PING_EVERY seconds; before that, the time to authenticate is over."""
@@ -351,24 +344,6 @@ class WebSocketConnection(asyncio.Protocol):
                 text, self._text = b"".join(self._text), []
                 assert self._session is not None
                 self._session.take(text)
-
-
-def welcome(origin: str, host: str | None, origins: tuple[str, ...]) -> bool:
-    """Whether a page of this origin may use a gateway that asks for no keys: any page on the caller's machine could,
-    otherwise. `host`: what the request says of the gateway's own."""
-    own = urlsplit(origin).netloc
-    return "*" in origins or origin in origins or (bool(own) and own == host)
-
-
-def forbidden_origin(origin: str) -> GatewayError:
-    """The error of a page that is not welcome."""
-    what = f"Pages of {origin[:200]} may not use this gateway, which asks for no keys. Allow the origin with"
-    info = ErrorInfo(
-        code=ErrorCode.FORBIDDEN,
-        type="forbidden_origin",
-        message=f"{what} server.allowed_origins, or create keys",
-    )
-    return GatewayError(info)
 
 
 def _select_subprotocol(_: ServerProtocol, offered: Any) -> Subprotocol | None:

@@ -15,7 +15,7 @@ import re
 import zlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
@@ -27,6 +27,7 @@ from headrace.model.errors import ErrorCode, ErrorInfo, GatewayError, InvalidReq
 from headrace.serve.driver import Message, Send, StreamDriver
 from headrace.serve.inference import STREAM_HEADERS, CallerLeft, Inference, Receive
 from headrace.serve.line import AsgiLine, Headers
+from headrace.serve.origins import check_origin
 from headrace.serve.rpc import calls, events
 from headrace.serve.rpc.events import Codec, EventEncoder, envelope
 from headrace.serve.rpc.in_flight import InFlight
@@ -82,10 +83,14 @@ async def serve(
     """Answer one HTTP request whose path begins with PREFIX."""
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
     origin = headers.get("origin")
-    welcome = origin is None or _welcome(inference, origin, headers.get("host", ""))
-    cors = _cors(origin) if origin is not None and welcome else []
+    refused: GatewayError | None = None
+    try:
+        check_origin(inference.runtime, headers)
+    except GatewayError as error:
+        refused = error
+    cors = _cors(origin) if origin is not None and refused is None else []
     if scope["method"] == "OPTIONS":
-        await _plain(send, 204 if welcome else 403, [*cors, *(_preflight(headers) if welcome else [])])
+        await _plain(send, 204 if refused is None else 403, [*cors, *(_preflight(headers) if refused is None else [])])
         return
     if scope["method"] != "POST":
         await _plain(send, 405, [(b"allow", b"POST, OPTIONS"), *cors])
@@ -106,14 +111,8 @@ async def serve(
         await _plain(send, 415, [*extra, *cors], {"code": "unimplemented", "message": message})
         return
     call = _Call(AsgiLine(send, scope.get("extensions")), protocol, media_type, cors, streams=streams)
-    if not welcome:
-        what = (
-            f"Pages of {(origin or '')[:200]} may not use this gateway, which asks for no keys. Allow the origin with"
-        )
-        info = ErrorInfo(
-            code=ErrorCode.FORBIDDEN, type="forbidden_origin", message=f"{what} server.allowed_origins, or create keys"
-        )
-        await call.fail(info)
+    if refused is not None:
+        await call.fail(refused.info)
         return
     if method in ("Chat", "ChatOnce"):
         await call.chat(inference, in_flight, method, headers, receive)
@@ -368,15 +367,6 @@ def _timeout(headers: Mapping[str, str], *, grpc_web: bool) -> float | None:
 
 
 # --- browsers ------------------------------------------------------------------------------------------------------
-
-
-def _welcome(inference: Inference, origin: str, host: str) -> bool:
-    """Whether a page from there may call: where keys are asked for, any; else any page on the caller's machine could."""
-    runtime = inference.runtime
-    if runtime.keys is not None:
-        return True
-    origins, own = runtime.config.server.allowed_origins, urlsplit(origin).netloc
-    return "*" in origins or origin in origins or (bool(own) and own == host)
 
 
 def _cors(origin: str) -> Headers:
