@@ -14,9 +14,11 @@ from hypothesis import HealthCheck, given, settings
 
 from headrace.model import events as ev
 from headrace.model.content import Reasoning, Text, ToolCall
+from headrace.model.errors import ErrorCode, ErrorInfo
 from headrace.model.events import BlockKind, Event
 from headrace.model.grammar import Grammar
 from headrace.model.response import Response
+from headrace.model.stop import StopReason
 from tests.strategies import legal_events
 
 from .cannot import check_lost, expected
@@ -147,7 +149,20 @@ def test_every_stream_ends_exactly_once(name: str, framing: str, events: list[Ev
 def tells_its_end(events: list[Event], framing: str) -> bool:
     """Whether OpenAI's stream shows that it is whole: an answer has a choice, and without [DONE] all have finished."""
     choices = {event.choice for event in events if isinstance(event, ev.BlockStart | ev.Finish)}
-    return bool(choices) and (framing == "sse" or len(choices) == finished_choices(events))
+    return bool(choices) and (framing == "sse" or len(choices) == len(finished_choices(events)))
+
+
+def test_another_choice_that_finished_is_no_end_of_the_first() -> None:
+    """Formats of one message have no word for the end of another choice."""
+    events: list[Event] = [
+        ev.Start(),
+        ev.BlockStart(block=0, type=BlockKind.TEXT, choice=1),
+        ev.BlockStop(0),
+        ev.Finish(choice=1, reason=StopReason.END_TURN),
+        ev.Error(ErrorInfo(code=ErrorCode.PROVIDER_UNAVAILABLE, message="gone")),
+    ]
+    for name in ALL:
+        check_failed_ending(name, write(name, events).frames, finished_choices(events))
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -38,8 +38,8 @@ class Column:
     """A caller's body with fields that nobody knows, at every depth, without model and stream."""
     check_whole_ending: Callable[[Sequence[Frame]], None]
     """Exactly one ending, the format's own."""
-    check_failed_ending: Callable[[Sequence[Frame], int], None]
-    """As the table "How a failed stream ends" says; with the number of choices that had really finished before."""
+    check_failed_ending: Callable[[Sequence[Frame], Sequence[int]], None]
+    """As the table "How a failed stream ends" says; with the choices that had really finished before."""
     recordings: tuple[str, ...] = ()
     """The index's words for recordings in this format (column `format`)."""
     damaged: tuple[str, ...] = ()

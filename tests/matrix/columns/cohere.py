@@ -353,7 +353,7 @@ def check_whole_ending(frames: Sequence[Frame]) -> None:
     assert json.loads(frames[-2].data)["delta"]["finish_reason"] != "ERROR"
 
 
-def check_failed_ending(frames: Sequence[Frame], finished: int) -> None:
+def check_failed_ending(frames: Sequence[Frame], finished: Sequence[int]) -> None:
     assert not any(frame.data == DONE for frame in frames), "nothing has come to its end"
     payloads = [json.loads(frame.data) for frame in frames]
     assert [number for number, payload in enumerate(payloads) if payload["type"] == "message-end"] == [len(frames) - 1]

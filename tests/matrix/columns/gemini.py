@@ -427,7 +427,7 @@ def check_whole_ending(frames: Sequence[Frame]) -> None:
         assert said[-1] == len(frames) - 1 or "usageMetadata" in payloads[-1]
 
 
-def check_failed_ending(frames: Sequence[Frame], finished: int) -> None:
+def check_failed_ending(frames: Sequence[Frame], finished: Sequence[int]) -> None:
     payloads = [json.loads(frame.data) for frame in frames]
     assert "error" in payloads[-1]
     assert isinstance(payloads[-1]["error"]["message"], str)

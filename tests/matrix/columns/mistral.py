@@ -32,12 +32,12 @@ def check_whole_ending(frames: Sequence[Frame]) -> None:
     assert not any(json.loads(frame.data).get("object") == "error" for frame in frames[:-1])
 
 
-def check_failed_ending(frames: Sequence[Frame], finished: int) -> None:
+def check_failed_ending(frames: Sequence[Frame], finished: Sequence[int]) -> None:
     payloads = [json.loads(frame.data) for frame in frames if frame.data != DONE]
     assert len(payloads) == len(frames), "nothing has come to its end"
     assert payloads[-1].get("object") == "error" or "error" in payloads[-1]
     said = [choice for chunk in payloads for choice in chunk.get("choices", ()) if choice.get("finish_reason")]
-    assert len(said) == finished, "a finish_reason was made up"
+    assert len(said) == len(finished), "a finish_reason was made up"
 
 
 def recorded(row: FixtureRow, data: bytes) -> bytes:

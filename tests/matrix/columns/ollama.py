@@ -168,7 +168,7 @@ def _check_whole_ending(frames: Sequence[Frame]) -> None:
     assert not any("error" in line for line in lines)
 
 
-def _check_failed_ending(frames: Sequence[Frame], finished: int) -> None:
+def _check_failed_ending(frames: Sequence[Frame], finished: Sequence[int]) -> None:
     lines = [json.loads(frame.data) for frame in frames]
     assert [number for number, line in enumerate(lines) if line.get("error")] == [len(lines) - 1]
     assert not any(line.get("done") for line in lines)

@@ -400,7 +400,7 @@ def check_whole_ending(frames: Sequence[Frame]) -> None:
         assert [done[index] for index in sorted(done)] == output, "the last response holds what the events have told"
 
 
-def check_failed_ending(frames: Sequence[Frame], finished: int) -> None:
+def check_failed_ending(frames: Sequence[Frame], finished: Sequence[int]) -> None:
     payloads = _payloads(frames)
     kinds = [payload["type"] for payload in payloads]
     assert [n for n, kind in enumerate(kinds) if kind in _ENDS] == [len(frames) - 1]
