@@ -163,6 +163,11 @@ class WireRequest(msgspec.Struct, frozen=True):
     """Paths of what the provider's format cannot carry ("request.top_k", "messages[1].parts[0]: audio")."""
 
 
+def bearer(credential: str) -> tuple[tuple[str, str], ...]:
+    """The headers of a bearer token (RFC 6750), which most providers ask for."""
+    return (("authorization", f"Bearer {credential}"),)
+
+
 class ReadRequest(Protocol):
     """A caller's body, and what its URL says -> Request."""
 

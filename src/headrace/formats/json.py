@@ -43,6 +43,13 @@ def decode_object(body: bytes) -> dict[str, Any]:
     return value
 
 
+def count_of(value: Any) -> int | None:
+    """A provider's count, which some send as a float; None where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        return None
+    return int(value)
+
+
 def convert(value: Any, type: type[T]) -> T:
     """An untyped object as `type`. Raises InvalidRequest with the path of the field that does not fit."""
     try:

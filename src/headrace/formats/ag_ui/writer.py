@@ -7,15 +7,15 @@ it is. Empty deltas are left out, which older clients reject.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.formats.base import WriterOptions
 from headrace.formats.json import encode
 from headrace.formats.sealing import seal
+from headrace.formats.ui import UIBlock, UIWriter, counts
 from headrace.framing.frame import Frame
 from headrace.model import events as ev
-from headrace.model.events import BlockKind, Event, TextDelta
+from headrace.model.events import BlockKind
 from headrace.model.usage import Usage
 
 Body = dict[str, Any]
@@ -24,49 +24,28 @@ REDACTED = "-redacted"
 """In a seal, in place of an id: what is sealed is redacted reasoning, not a signature."""
 
 
-class _Block:
-    __slots__ = ("head", "id", "signature", "start")
+class _Block(UIBlock):
+    __slots__ = ("id",)
 
     def __init__(self, start: ev.BlockStart, id: str, head: bytes = b"") -> None:
-        self.start = start
+        super().__init__(start, head)
         self.id = id
-        self.head = head
-        self.signature: list[str] = []
 
 
-class RunWriter:
+class RunWriter(UIWriter[_Block]):
     """Writes one run. Choices but the first are left out."""
 
     def __init__(self, options: WriterOptions) -> None:
-        self.lost: set[str] = set()
-        self._options = options
+        super().__init__(options)
         asked = options.request.metadata if options.request is not None else {}
         self._run: Body = {
             "threadId": str(asked.get("thread_id") or options.request_id),
             "runId": str(asked.get("run_id") or options.request_id),
         }
-        self._blocks: dict[int, _Block] = {}
-        self._usage: Usage | None = None
-        self._finish: ev.Finish | None = None
-        self._model = ""
         self._id = ""
-        self._started = False
-
-    def write(self, events: Sequence[Event]) -> list[Frame]:
-        frames: list[Frame] = []
-        blocks = self._blocks
-        for event in events:
-            if type(event) is TextDelta and event.logprobs is None and event.block in blocks:
-                if event.text:
-                    frames.append(Frame(blocks[event.block].head + encode(event.text) + b"}"))
-            else:
-                _STEPS[type(event)](self, event, frames)
-        return frames
 
     def _on_start(self, event: ev.Start, frames: list[Frame]) -> None:
-        self._started = True
-        self._usage = event.usage
-        self._model = event.model or self._options.model
+        self._begin(event)
         self._id = event.id or f"msg_{self._options.request_id}"
         self._emit("RUN_STARTED", frames, **self._run)
 
@@ -98,21 +77,6 @@ class RunWriter:
             role = event.role or event.media_type.partition("/")[0] or "opaque"
             self.lost.add(f"{role}: {what}" if isinstance(what, str) else role)
 
-    def _on_delta(self, event: Any, frames: list[Frame]) -> None:
-        block = self._blocks.get(event.block)
-        if block is None:
-            return
-        if getattr(event, "logprobs", None):
-            self.lost.add("logprobs")
-        text = event.arguments if isinstance(event, ev.ToolDelta) else event.text
-        if text:
-            frames.append(Frame(block.head + encode(text) + b"}"))
-
-    def _on_signature(self, event: ev.SignatureDelta, frames: list[Frame]) -> None:
-        block = self._blocks.get(event.block)
-        if block is not None:
-            block.signature.append(event.signature)
-
     def _on_block_stop(self, event: ev.BlockStop, frames: list[Frame]) -> None:
         block = self._blocks.pop(event.block, None)
         if block is None:
@@ -141,20 +105,6 @@ class RunWriter:
         value = {"message": event.message, **({} if event.percent is None else {"percent": event.percent})}
         self._emit("CUSTOM", frames, name="progress", value=value)
 
-    def _on_usage(self, event: ev.UsageReport, frames: list[Frame]) -> None:
-        self._usage = event.usage if self._usage is None else self._usage.merge(event.usage)
-
-    def _on_opaque(self, event: ev.Opaque, frames: list[Frame]) -> None:
-        if event.content:
-            self.lost.add(event.name or "vendor event")
-
-    def _on_nothing(self, event: Event, frames: list[Frame]) -> None:
-        """Its block itself is reported as lost."""
-
-    def _on_finish(self, event: ev.Finish, frames: list[Frame]) -> None:
-        if not event.choice:
-            self._finish = event
-
     def _on_end(self, event: ev.End, frames: list[Frame]) -> None:
         usage = event.usage if event.usage is not None else self._usage
         result: Body = {"finishReason": self._finish.reason.value} if self._finish is not None else {}
@@ -174,19 +124,8 @@ class RunWriter:
     def _counts(self, usage: Usage | None) -> Body:
         if usage is None:
             return {}
-        said = {
-            "provider": self._options.provider or None,
-            "model": self._model or None,
-            "inputTokens": usage.input_tokens,
-            "outputTokens": usage.output_tokens,
-            "totalTokens": usage.total_tokens,
-            "reasoningTokens": usage.reasoning_tokens,
-            "cachedInputTokens": usage.cached_tokens,
-        }
-        return {"usage": [{name: value for name, value in said.items() if value is not None}]}
-
-    def _emit(self, type: str, frames: list[Frame], **fields: Any) -> None:
-        frames.append(Frame(encode({"type": type, **fields})))
+        names = {"provider": self._options.provider, "model": self._model}
+        return {"usage": [{**{name: value for name, value in names.items() if value}, **counts(usage)}]}
 
 
 def _head(type: str, name: str, id: str) -> bytes:
@@ -195,8 +134,7 @@ def _head(type: str, name: str, id: str) -> bytes:
 
 _W = RunWriter
 
-_STEPS: dict[type[Event], Callable[[RunWriter, Any, list[Frame]], None]] = {
-    # of the class, not of each instance: bound methods would be reference cycles
+_W.steps = {
     ev.Start: _W._on_start,
     ev.BlockStart: _W._on_block_start,
     ev.TextDelta: _W._on_delta,

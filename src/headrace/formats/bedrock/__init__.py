@@ -5,7 +5,7 @@ words.py holds its vocabulary as tables; in_turn.py puts blocks that run side by
 
 from __future__ import annotations
 
-from headrace.formats.base import Format, Route
+from headrace.formats.base import Format, Route, bearer
 
 from .errors import error_headers, read_error, write_error
 from .reader import BedrockStreamReader
@@ -15,12 +15,7 @@ from .response import read_response, write_response
 from .words import NAME, STREAM_PATH, VENDOR, WHOLE_PATH
 from .writer import BedrockStreamWriter
 
-__all__ = ["FORMAT", "BedrockStreamReader", "BedrockStreamWriter", "bearer"]
-
-
-def bearer(credential: str) -> tuple[tuple[str, str], ...]:
-    """A Bedrock API key. Requests that are signed have none."""
-    return (("authorization", f"Bearer {credential}"),)
+__all__ = ["FORMAT", "BedrockStreamReader", "BedrockStreamWriter"]
 
 
 QUIRKS = {

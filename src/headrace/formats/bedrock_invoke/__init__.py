@@ -8,8 +8,7 @@ message of its own. Errors are Bedrock's. The vendor is `anthropic`, since signa
 from __future__ import annotations
 
 from headrace.formats import anthropic
-from headrace.formats.base import Format, Route
-from headrace.formats.bedrock import bearer
+from headrace.formats.base import Format, Route, bearer
 from headrace.formats.bedrock.errors import error_headers, read_error, write_error
 
 from .request import NAME, STREAM_PATH, WHOLE_PATH, read_request, write_request

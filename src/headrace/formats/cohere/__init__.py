@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from headrace.formats.base import Format, Route
+from headrace.formats.base import Format, Route, bearer
 
 from .reader import CohereStreamReader
 from .request import PATH, read_request, write_request
 from .response import read_response, write_response
 from .words import NAME, VENDOR, read_error, write_error
 from .writer import CohereStreamWriter
-
-
-def _auth_headers(credential: str) -> tuple[tuple[str, str], ...]:
-    return (("authorization", f"Bearer {credential}"),)
-
 
 FORMAT = Format(
     name=NAME,
@@ -23,7 +18,7 @@ FORMAT = Format(
     routes=(Route(PATH),),
     upstream_path=PATH,
     framings=("sse", "ndjson"),
-    auth_headers=_auth_headers,
+    auth_headers=bearer,
     read_request=read_request,
     write_request=write_request,
     stream_reader=CohereStreamReader,

@@ -13,6 +13,7 @@ import msgspec
 
 from headrace.formats.base import IN_THE_BODY, Located, Target, WireRequest
 from headrace.formats.json import Count, Positive, convert, decode_object, encode, merged
+from headrace.formats.lost import name_of
 from headrace.formats.openai_chat.fields import bad, data_url_at, object_at, string_at
 from headrace.formats.openai_chat.media import data_url
 from headrace.formats.openai_chat.request_reader import convert_at
@@ -324,7 +325,7 @@ class _Composer:
         written = []
         for part in message.parts:
             if not isinstance(part, ToolResult):
-                self._lost.append(f"{path}: {_what(part)}")
+                self._lost.append(f"{path}: {name_of(part)}")
                 continue
             if part.is_error:
                 self._lost.append(f"{path}.is_error")
@@ -352,7 +353,7 @@ class _Composer:
                 calls.append({"id": part.id, "type": "function", "function": function})
             else:
                 whose = f" of {part.vendor}" if isinstance(part, Reasoning | RedactedReasoning) and part.vendor else ""
-                self._lost.append(f"{where}: {_what(part)}{whose}")
+                self._lost.append(f"{where}: {name_of(part)}{whose}")
         if content:
             written["content"] = content
         if calls:
@@ -364,7 +365,7 @@ class _Composer:
         for position, part in enumerate(parts):
             one = _written(part)
             if one is None:
-                self._lost.append(f"{path}.parts[{position}]: {_what(part)}")
+                self._lost.append(f"{path}.parts[{position}]: {name_of(part)}")
             else:
                 content.append(one)
         return content
@@ -399,11 +400,3 @@ def _thinking(asked: ReasoningConfig) -> Body:
         return {"type": "disabled"}
     budget = asked.budget_tokens if asked.budget_tokens is not None else BUDGETS.get(asked.effort or "")
     return {"type": "enabled"} if budget is None else {"type": "enabled", "token_budget": budget}
-
-
-def _what(part: Part) -> str:
-    if isinstance(part, Media):
-        return part.type
-    if isinstance(part, Opaque):
-        return f"{part.role} of {part.vendor}"
-    return "reasoning" if isinstance(part, Reasoning | RedactedReasoning) else type(part).__name__

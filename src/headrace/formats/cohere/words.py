@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.formats.json import encode
+from headrace.formats.json import count_of, encode
 from headrace.formats.openai_chat.errors import error_info
 from headrace.formats.openai_chat.errors import read_error as read_any
 from headrace.model.errors import ErrorCode, ErrorInfo
@@ -64,9 +64,9 @@ def read_usage(raw: Any, vendor: str) -> Usage | None:
         return None
     extra = {"billed_units": billed} if isinstance(billed, dict) and counted is not billed else None
     return Usage(
-        input_tokens=_count(counted.get("input_tokens")),
-        output_tokens=_count(counted.get("output_tokens")),
-        cached_tokens=_count(raw.get("cached_tokens")),
+        input_tokens=count_of(counted.get("input_tokens")),
+        output_tokens=count_of(counted.get("output_tokens")),
+        cached_tokens=count_of(raw.get("cached_tokens")),
         vendor={vendor: extra} if extra else None,
     )
 
@@ -79,12 +79,6 @@ def write_usage(usage: Usage) -> dict[str, Any]:
     if usage.cached_tokens:
         body["cached_tokens"] = usage.cached_tokens
     return body
-
-
-def _count(value: Any) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        return None
-    return int(value)
 
 
 _OURS = frozenset(ErrorCode)

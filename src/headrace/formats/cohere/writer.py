@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.formats.base import WriterOptions
 from headrace.formats.json import encode
+from headrace.formats.steps import PlainSteps
 from headrace.framing.frame import Frame
 from headrace.model import events as ev
 from headrace.model.content import Citation
@@ -41,7 +42,7 @@ class _Block:
         self.said = False
 
 
-class CohereStreamWriter:
+class CohereStreamWriter(PlainSteps):
     """Writes one stream for a caller of this format. Choices but the first are left out: there is one message."""
 
     def __init__(self, options: WriterOptions) -> None:
@@ -169,19 +170,6 @@ class CohereStreamWriter:
             if not block.said:
                 frames.append(Frame(block.head + b'"{}"' + block.tail, "tool-call-delta"))
         self._emit(f"{block.type}-end", frames, index=block.index)
-
-    def _on_usage(self, event: ev.UsageReport, frames: list[Frame]) -> None:
-        self._usage = event.usage if self._usage is None else self._usage.merge(event.usage)
-
-    def _on_progress(self, event: ev.Progress, frames: list[Frame]) -> None:
-        self.lost.add("progress")
-
-    def _on_opaque(self, event: ev.Opaque, frames: list[Frame]) -> None:
-        if event.content:
-            self.lost.add(event.name or "vendor event")
-
-    def _on_nothing(self, event: Event, frames: list[Frame]) -> None:
-        """Its block itself is reported as lost."""
 
     def _on_finish(self, event: ev.Finish, frames: list[Frame]) -> None:
         if not event.choice:

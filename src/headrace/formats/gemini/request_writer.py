@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from headrace.formats.base import Target, WireRequest
 from headrace.formats.json import encode, merged
+from headrace.formats.lost import name_of
 from headrace.model.content import (
     Media,
     Opaque,
@@ -224,7 +225,7 @@ class _Composer:
         parts: list[Body] = []
         for result in message.parts:
             if not isinstance(result, ToolResult):
-                self._lost.append(f"{path}: {_what(result)}")
+                self._lost.append(f"{path}: {name_of(result)}")
                 continue
             texts = [part.text for part in result.parts if isinstance(part, Text)]
             others: list[Part] = [part for part in result.parts if not isinstance(part, Text)]
@@ -243,7 +244,7 @@ class _Composer:
             one = self._part(part, where)
             if one is None:
                 whose = f" of {part.vendor}" if isinstance(part, Reasoning | RedactedReasoning) and part.vendor else ""
-                self._lost.append(f"{where}: {_what(part)}{whose}")
+                self._lost.append(f"{where}: {name_of(part)}{whose}")
             else:
                 written.append(one)
         return written
@@ -275,16 +276,6 @@ def _append(contents: list[Body], role: str, parts: list[Body], *, results: bool
         last["parts"] += parts
     elif parts:
         contents.append({"role": role, "parts": parts})
-
-
-def _what(part: Part) -> str:
-    if isinstance(part, Media):
-        return part.type
-    if isinstance(part, Opaque):
-        return f"{part.role} of {part.vendor}"
-    if isinstance(part, Reasoning | RedactedReasoning):
-        return "reasoning"
-    return type(part).__name__
 
 
 def _function(tool: Tool) -> Body:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+from headrace.formats.json import count_of
 from headrace.formats.sealing import Sealed, seal, unseal
 from headrace.model.stop import StopReason
 from headrace.model.usage import Usage
@@ -84,11 +85,11 @@ def read_usage(raw: Any, vendor: str) -> Usage | None:
     """Candidates are counted without thoughts, the prompt with what came from the cache and without tools' results."""
     if not isinstance(raw, dict):
         return None
-    prompt, tools = _count(raw.get("promptTokenCount")), _count(raw.get("toolUsePromptTokenCount"))
-    answer, thoughts = _count(raw.get("candidatesTokenCount")), _count(raw.get("thoughtsTokenCount"))
+    prompt, tools = count_of(raw.get("promptTokenCount")), count_of(raw.get("toolUsePromptTokenCount"))
+    answer, thoughts = count_of(raw.get("candidatesTokenCount")), count_of(raw.get("thoughtsTokenCount"))
     if prompt is None and answer is None and thoughts is None:
         return None  # early chunks may hold nothing but the kind of traffic
-    if answer is None and thoughts is None and _count(raw.get("totalTokenCount")) in (None, prompt):
+    if answer is None and thoughts is None and count_of(raw.get("totalTokenCount")) in (None, prompt):
         output = None
     else:
         output = (answer or 0) + (thoughts or 0)
@@ -96,7 +97,7 @@ def read_usage(raw: Any, vendor: str) -> Usage | None:
     return Usage(
         input_tokens=None if prompt is None else prompt + (tools or 0),
         output_tokens=output,
-        cached_tokens=_count(raw.get("cachedContentTokenCount")),
+        cached_tokens=count_of(raw.get("cachedContentTokenCount")),
         reasoning_tokens=thoughts,
         vendor={vendor: extra} if extra else None,
     )
@@ -115,12 +116,6 @@ def write_usage(usage: Usage) -> dict[str, Any]:
         body["cachedContentTokenCount"] = usage.cached_tokens
     body["totalTokenCount"] = usage.total_tokens or 0
     return body
-
-
-def _count(value: Any) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        return None
-    return int(value)
 
 
 def signature_of(extensions: dict[str, Any] | None, vendor: str = VENDOR) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.formats.base import WriterOptions
 from headrace.formats.json import encode
+from headrace.formats.steps import PlainSteps
 from headrace.framing.frame import Frame
 from headrace.model import events as ev
 from headrace.model.content import Citation, Media
@@ -42,7 +43,7 @@ class _Block:
         self.stopped = False
 
 
-class GeminiStreamWriter:
+class GeminiStreamWriter(PlainSteps):
     """Writes one stream for a caller of this format."""
 
     def __init__(self, options: WriterOptions) -> None:
@@ -192,16 +193,6 @@ class GeminiStreamWriter:
         part = media_part(media)
         if part is not None:
             self._part(block, part, frames)
-
-    def _on_usage(self, event: ev.UsageReport, frames: list[Frame]) -> None:
-        self._usage = event.usage if self._usage is None else self._usage.merge(event.usage)
-
-    def _on_progress(self, event: ev.Progress, frames: list[Frame]) -> None:
-        self.lost.add("progress")
-
-    def _on_opaque(self, event: ev.Opaque, frames: list[Frame]) -> None:
-        if event.content:
-            self.lost.add(event.name or "vendor event")
 
     def _on_finish(self, event: ev.Finish, frames: list[Frame]) -> None:
         if event.stop_sequence is not None:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from headrace.formats.base import Format, Route
+from headrace.formats.base import Format, Route, bearer
 
 from .errors import VENDOR, read_error, write_error
 from .reader import LlmStreamReader
 from .request import MEDIA_TYPE, NAME, PATH, read_request, write_request
 from .response import read_response, write_response
 from .writer import LlmStreamWriter
-
-
-def auth_headers(credential: str) -> tuple[tuple[str, str], ...]:
-    """A bearer token."""
-    return (("authorization", f"Bearer {credential}"),)
-
 
 FORMAT = Format(
     name=NAME,
@@ -24,7 +18,7 @@ FORMAT = Format(
     routes=(Route(PATH),),
     upstream_path=PATH,
     framings=("sse", "ndjson"),
-    auth_headers=auth_headers,
+    auth_headers=bearer,
     read_request=read_request,
     write_request=write_request,
     stream_reader=LlmStreamReader,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from headrace.formats.base import Format, Route
+from headrace.formats.base import Format, Route, bearer
 
 from .errors import read_error, write_error
 from .lines import CHAT
@@ -17,12 +17,6 @@ from .request_writer import PATH, write_request
 from .response import read_response, write_response
 from .words import NAME, VENDOR
 from .writer import OllamaStreamWriter
-
-
-def auth_headers(credential: str) -> tuple[tuple[str, str], ...]:
-    """A bearer token, which Ollama's cloud and proxies in front of it ask for."""
-    return (("authorization", f"Bearer {credential}"),)
-
 
 QUIRKS = {
     "think_levels": "`true`: the models take a level of thinking (`low` to `high`); `false`: only whether to think. "
@@ -37,7 +31,7 @@ FORMAT = Format(
     routes=(Route(PATH),),
     upstream_path=PATH,
     framings=("ndjson", "sse"),
-    auth_headers=auth_headers,
+    auth_headers=bearer,
     read_request=read_request,
     write_request=write_request,
     stream_reader=OllamaStreamReader,

@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.formats.base import WriterOptions
 from headrace.formats.json import encode
+from headrace.formats.steps import PlainSteps
 from headrace.framing.frame import Frame
 from headrace.model import events as ev
 from headrace.model.events import BlockKind, Event, ReasoningDelta, TextDelta
@@ -41,7 +42,7 @@ _LOST_KINDS = {BlockKind.REDACTED_REASONING: "redacted_reasoning"}
 _STATELESS = frozenset({TextDelta, ReasoningDelta})
 
 
-class OllamaStreamWriter:
+class OllamaStreamWriter(PlainSteps):
     """Writes one stream in one of the two dialects."""
 
     def __init__(self, dialect: Dialect, options: WriterOptions) -> None:
@@ -172,12 +173,6 @@ class OllamaStreamWriter:
         self._count += 1
         self._line(self._dialect.content(tool_calls=[written]), frames)
 
-    def _on_usage(self, event: ev.UsageReport, frames: list[Frame]) -> None:
-        self._usage = event.usage if self._usage is None else self._usage.merge(event.usage)
-
-    def _on_progress(self, event: ev.Progress, frames: list[Frame]) -> None:
-        self.lost.add("progress")
-
     def _on_finish(self, event: ev.Finish, frames: list[Frame]) -> None:
         if event.choice:
             self.lost.add("choices")
@@ -185,13 +180,6 @@ class OllamaStreamWriter:
         self._finish = event
         if event.stop_sequence is not None:
             self.lost.add("stop_sequence")
-
-    def _on_opaque(self, event: ev.Opaque, frames: list[Frame]) -> None:
-        if event.content:
-            self.lost.add(event.name or "vendor event")
-
-    def _on_nothing(self, event: Event, frames: list[Frame]) -> None:
-        """Nothing to write: the block itself has been named as lost."""
 
     def _on_error(self, event: ev.Error, frames: list[Frame]) -> None:
         for number, call in self._calls.items():  # whole ones that had to wait for one that will not come

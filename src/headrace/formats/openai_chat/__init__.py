@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.formats.base import Format, Route
+from headrace.formats.base import Format, Route, bearer
 
 from .errors import VENDOR, read_error, write_error
 from .reader import ChatStreamReader
@@ -10,11 +10,6 @@ from .request_reader import NAME, read_request
 from .request_writer import PATH, write_request
 from .response import read_response, write_response
 from .writer import ChatStreamWriter
-
-
-def _auth_headers(credential: str) -> tuple[tuple[str, str], ...]:
-    return (("authorization", f"Bearer {credential}"),)
-
 
 QUIRKS = {
     "done_marker": "`false`: the provider sends no `[DONE]`; the end of the body after every finish reason is the end.",
@@ -33,7 +28,7 @@ FORMAT = Format(
     routes=(Route("/v1/chat/completions"),),
     upstream_path=PATH,
     framings=("sse", "ndjson"),
-    auth_headers=_auth_headers,
+    auth_headers=bearer,
     read_request=read_request,
     write_request=write_request,
     stream_reader=ChatStreamReader,

@@ -7,7 +7,6 @@ table does not know are kept whole, for a provider that does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from headrace.model.content import (
@@ -17,7 +16,6 @@ from headrace.model.content import (
     Reasoning,
     RedactedReasoning,
     Refusal,
-    Text,
     ToolCall,
     ToolResult,
 )
@@ -25,7 +23,7 @@ from headrace.model.request import Message
 
 from .errors import VENDOR
 from .fields import bad, base64_at, data_url_at, object_at, string_at
-from .media import audio_type
+from .parts import PartReaders, read_audio, read_content, read_refusal, read_text
 from .reasoning import reasoning_items
 
 _ROLES = {
@@ -53,7 +51,7 @@ def _message(raw: dict[str, Any], path: str) -> Message:
     elif role == "tool":
         parts = [_tool_result(raw, path, legacy=said == "function")]
     else:
-        parts = _content(raw.get("content"), f"{path}.content")
+        parts = read_content(raw.get("content"), f"{path}.content", _PARTS, VENDOR)
     name = raw.get("name")
     if name is not None and not isinstance(name, str):
         raise bad(f"{path}.name", "Expected `str`")
@@ -67,13 +65,15 @@ def _tool_result(raw: dict[str, Any], path: str, *, legacy: bool) -> ToolResult:
         id = _legacy_id(string_at(raw.get("name"), f"{path}.name"))
     if not isinstance(id, str) or not id:
         raise bad(f"{path}.tool_call_id", "A tool message must name the tool call it answers")
-    return ToolResult(tool_call_id=id, parts=_content(raw.get("content"), f"{path}.content"), name=name)
+    return ToolResult(
+        tool_call_id=id, parts=read_content(raw.get("content"), f"{path}.content", _PARTS, VENDOR), name=name
+    )
 
 
 def _assistant(raw: dict[str, Any], path: str) -> list[Part]:
     parts: list[Part] = _reasoning(raw)
     if raw.get("content") is not None:
-        parts += _content(raw["content"], f"{path}.content")
+        parts += read_content(raw["content"], f"{path}.content", _PARTS, VENDOR)
     refusal = raw.get("refusal")
     if refusal is not None:
         parts.append(Refusal(text=string_at(refusal, f"{path}.refusal", empty=True)))
@@ -131,28 +131,6 @@ def _tool_call(raw: Any, path: str) -> Part:
     )
 
 
-def _content(raw: Any, path: str) -> list[Part]:
-    if isinstance(raw, str):
-        return [Text(text=raw)]
-    if not isinstance(raw, list):
-        raise bad(path, "Expected `str` or `array`")
-    return [_part(object_at(part, f"{path}[{index}]"), f"{path}[{index}]") for index, part in enumerate(raw)]
-
-
-def _part(raw: dict[str, Any], path: str) -> Part:
-    kind = string_at(raw.get("type"), f"{path}.type")
-    read = _PARTS.get(kind)
-    return read(raw, path) if read is not None else Opaque(vendor=VENDOR, payload=raw)
-
-
-def _text(raw: dict[str, Any], path: str) -> Part:
-    return Text(text=string_at(raw.get("text"), f"{path}.text", empty=True))
-
-
-def _refusal(raw: dict[str, Any], path: str) -> Part:
-    return Refusal(text=string_at(raw.get("refusal"), f"{path}.refusal", empty=True))
-
-
 def _image(raw: dict[str, Any], path: str) -> Part:
     path = f"{path}.image_url"
     said = raw.get("image_url")
@@ -168,13 +146,6 @@ def _image(raw: dict[str, Any], path: str) -> Part:
         return Media(type="image", url=url, detail=detail)
     media_type, data = data_url_at(url, f"{path}.url")
     return Media(type="image", media_type=media_type, data=data, detail=detail)
-
-
-def _audio(raw: dict[str, Any], path: str) -> Part:
-    audio = object_at(raw.get("input_audio"), f"{path}.input_audio")
-    format = string_at(audio.get("format"), f"{path}.input_audio.format")
-    data = base64_at(string_at(audio.get("data"), f"{path}.input_audio.data"), f"{path}.input_audio.data")
-    return Media(type="audio", media_type=audio_type(format), data=data)
 
 
 def _file(raw: dict[str, Any], path: str) -> Part:
@@ -194,11 +165,11 @@ def _file(raw: dict[str, Any], path: str) -> Part:
     return Media(type="document", media_type=media_type, data=data, title=title)
 
 
-_PARTS: dict[str, Callable[[dict[str, Any], str], Part]] = {
-    "text": _text,
-    "refusal": _refusal,
+_PARTS: PartReaders = {
+    "text": read_text,
+    "refusal": read_refusal,
     "image_url": _image,
-    "input_audio": _audio,
+    "input_audio": read_audio,
     "file": _file,
 }
 

@@ -20,6 +20,7 @@ import msgspec
 
 from headrace.formats.base import WriterOptions
 from headrace.formats.json import encode
+from headrace.formats.steps import PlainSteps
 from headrace.framing.frame import Frame
 from headrace.model import events as ev
 from headrace.model.events import BlockKind, Event, ReasoningDelta, TextDelta, ToolDelta
@@ -67,7 +68,7 @@ class _Block:
         self.url = ""
 
 
-class ChatStreamWriter:
+class ChatStreamWriter(PlainSteps):
     """Writes one stream for a caller of this format."""
 
     def __init__(self, options: WriterOptions) -> None:
@@ -274,19 +275,6 @@ class ChatStreamWriter:
             image = {"type": "image_url", "image_url": {"url": url}, "index": block.choice.images}
             block.choice.images += 1
             self._delta(block.choice, {"images": [image]}, frames)
-
-    def _on_usage(self, event: ev.UsageReport, frames: list[Frame]) -> None:
-        self._usage = event.usage if self._usage is None else self._usage.merge(event.usage)
-
-    def _on_progress(self, event: ev.Progress, frames: list[Frame]) -> None:
-        self.lost.add("progress")
-
-    def _on_opaque(self, event: ev.Opaque, frames: list[Frame]) -> None:
-        if event.content:
-            self.lost.add(event.name or "vendor event")
-
-    def _on_nothing(self, event: Event, frames: list[Frame]) -> None:
-        """Nothing to write: the block itself has been reported as lost."""
 
     def _on_finish(self, event: ev.Finish, frames: list[Frame]) -> None:
         choice = self._choice(event.choice, frames)

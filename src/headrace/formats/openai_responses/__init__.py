@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.formats.base import Format, Route
+from headrace.formats.base import Format, Route, bearer
 from headrace.formats.openai_chat.errors import read_error, write_error
 
 from .reader import ResponsesStreamReader
@@ -12,11 +12,6 @@ from .response import read_response, write_response
 from .words import NAME, VENDOR
 from .writer import ResponsesStreamWriter
 
-
-def _auth_headers(credential: str) -> tuple[tuple[str, str], ...]:
-    return (("authorization", f"Bearer {credential}"),)
-
-
 FORMAT = Format(
     name=NAME,
     vendor=VENDOR,
@@ -25,7 +20,7 @@ FORMAT = Format(
     routes=(Route("/v1/responses"),),
     upstream_path=PATH,
     framings=("sse", "ndjson"),
-    auth_headers=_auth_headers,
+    auth_headers=bearer,
     read_request=read_request,
     write_request=write_request,
     stream_reader=ResponsesStreamReader,

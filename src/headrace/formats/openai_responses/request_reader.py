@@ -15,7 +15,7 @@ import msgspec
 from headrace.formats.base import IN_THE_BODY, Located
 from headrace.formats.json import Positive, convert, decode_object
 from headrace.formats.openai_chat.fields import bad, base64_at, data_url_at, object_at, string_at
-from headrace.formats.openai_chat.media import audio_type
+from headrace.formats.openai_chat.parts import PartReaders, read_audio, read_content, read_refusal, read_text
 from headrace.formats.openai_chat.request_reader import convert_at
 from headrace.formats.sealing import unseal
 from headrace.model.content import (
@@ -24,7 +24,6 @@ from headrace.model.content import (
     Part,
     Reasoning,
     RedactedReasoning,
-    Refusal,
     Text,
     ToolCall,
     ToolResult,
@@ -169,7 +168,7 @@ class _Messages:
             self._message(raw, path)
         elif kind in ("function_call_output", "custom_tool_call_output"):
             id = string_at(raw.get("call_id"), f"{path}.call_id")
-            result = ToolResult(tool_call_id=id, parts=_content(raw.get("output"), f"{path}.output"))
+            result = ToolResult(tool_call_id=id, parts=read_content(raw.get("output"), f"{path}.output", _PARTS, OWN))
             self._messages.append(Message(role="tool", parts=[result]))
         else:
             read = _ITEMS.get(kind)
@@ -179,7 +178,7 @@ class _Messages:
         role = _ROLES.get(string_at(raw.get("role"), f"{path}.role"))
         if role is None:
             raise bad(f"{path}.role", f"Expected one of {', '.join(_ROLES)}")
-        parts = _content(raw.get("content"), f"{path}.content")
+        parts = read_content(raw.get("content"), f"{path}.content", _PARTS, OWN)
         if role == "assistant":
             self._assistant(parts)
         else:
@@ -253,28 +252,6 @@ _ITEMS: dict[str, Callable[[dict[str, Any], str], list[Part]]] = {
 """Items that an assistant makes. Those that are not here are kept whole."""
 
 
-def _content(raw: Any, path: str) -> list[Part]:
-    if isinstance(raw, str):
-        return [Text(text=raw)]
-    if not isinstance(raw, list):
-        raise bad(path, "Expected `str` or `array`")
-    return [_part(object_at(part, f"{path}[{index}]"), f"{path}[{index}]") for index, part in enumerate(raw)]
-
-
-def _part(raw: dict[str, Any], path: str) -> Part:
-    kind = string_at(raw.get("type"), f"{path}.type")
-    read = _PARTS.get(kind)
-    return read(raw, path) if read is not None else Opaque(vendor=OWN, payload=raw)
-
-
-def _text(raw: dict[str, Any], path: str) -> Part:
-    return Text(text=string_at(raw.get("text"), f"{path}.text", empty=True))
-
-
-def _refusal(raw: dict[str, Any], path: str) -> Part:
-    return Refusal(text=string_at(raw.get("refusal"), f"{path}.refusal", empty=True))
-
-
 def _image(raw: dict[str, Any], path: str) -> Part:
     detail = raw.get("detail")
     detail = None if detail is None else string_at(detail, f"{path}.detail")
@@ -305,21 +282,14 @@ def _file(raw: dict[str, Any], path: str) -> Part:
     return Media(type="document", media_type=media_type, data=data, title=title)
 
 
-def _audio(raw: dict[str, Any], path: str) -> Part:
-    audio = object_at(raw.get("input_audio"), f"{path}.input_audio")
-    format = string_at(audio.get("format"), f"{path}.input_audio.format")
-    data = base64_at(string_at(audio.get("data"), f"{path}.input_audio.data"), f"{path}.input_audio.data")
-    return Media(type="audio", media_type=audio_type(format), data=data)
-
-
-_PARTS: dict[str, Callable[[dict[str, Any], str], Part]] = {
-    "input_text": _text,
-    "output_text": _text,
-    "text": _text,
-    "refusal": _refusal,
+_PARTS: PartReaders = {
+    "input_text": read_text,
+    "output_text": read_text,
+    "text": read_text,
+    "refusal": read_refusal,
     "input_image": _image,
     "input_file": _file,
-    "input_audio": _audio,
+    "input_audio": read_audio,
 }
 
 

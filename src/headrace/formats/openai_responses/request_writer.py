@@ -10,6 +10,7 @@ from typing import Any
 
 from headrace.formats.base import Target, WireRequest
 from headrace.formats.json import encode, merged
+from headrace.formats.lost import name_of
 from headrace.formats.openai_chat.media import audio_format, data_url
 from headrace.formats.openai_chat.request_writer import EFFORTS
 from headrace.formats.sealing import unseal
@@ -18,7 +19,6 @@ from headrace.model.content import (
     Opaque,
     Part,
     Reasoning,
-    RedactedReasoning,
     Refusal,
     Text,
     ToolCall,
@@ -170,7 +170,7 @@ class _Composer:
         items = []
         for part in message.parts:
             if not isinstance(part, ToolResult):
-                self._lost.append(f"{path}: {_what(part)}")
+                self._lost.append(f"{path}: {name_of(part)}")
                 continue
             if part.is_error:
                 self._lost.append(f"{path}.is_error")
@@ -198,7 +198,7 @@ class _Composer:
             item = self._item(part)
             if item is None:
                 whose = f" of {part.vendor}" if isinstance(part, Reasoning) and part.vendor else ""
-                self._lost.append(f"{where}: {_what(part)}{whose}")
+                self._lost.append(f"{where}: {name_of(part)}{whose}")
             else:
                 items.append(item)
         return items
@@ -240,7 +240,7 @@ class _Composer:
         for position, part in enumerate(parts):
             one = _input_part(part)
             if one is None:
-                self._lost.append(f"{path}.parts[{position}]: {_what(part)}")
+                self._lost.append(f"{path}.parts[{position}]: {name_of(part)}")
             else:
                 content.append(one)
         return content
@@ -283,16 +283,6 @@ def _document(media: Media) -> Body | None:
         return None
     name = media.title or f"document.{media.media_type.rpartition('/')[2] or 'bin'}"
     return {"type": "input_file", "filename": name, "file_data": data_url(media.media_type, media.data)}
-
-
-def _what(part: Part) -> str:
-    if isinstance(part, Media):
-        return part.type
-    if isinstance(part, Opaque):
-        return f"{part.role} of {part.vendor}"
-    if isinstance(part, Reasoning | RedactedReasoning):
-        return "reasoning"
-    return type(part).__name__
 
 
 def _tool(tool: Tool) -> Body:

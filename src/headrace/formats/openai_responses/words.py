@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.formats.json import count_of
 from headrace.formats.openai_chat.errors import VENDOR as VENDOR
 from headrace.model.stop import StopReason
 from headrace.model.usage import Usage
@@ -56,11 +57,11 @@ def read_usage(raw: Any, vendor: str) -> Usage | None:
     given, made = (_object(raw.get(name)) for name in _DETAILS)
     cost = raw.get("cost")
     usage = Usage(
-        input_tokens=_count(raw.get("input_tokens")),
-        output_tokens=_count(raw.get("output_tokens")),
-        cached_tokens=_count(given.get("cached_tokens")),
-        cache_write_tokens=_count(given.get("cache_write_tokens")),
-        reasoning_tokens=_count(made.get("reasoning_tokens")),
+        input_tokens=count_of(raw.get("input_tokens")),
+        output_tokens=count_of(raw.get("output_tokens")),
+        cached_tokens=count_of(given.get("cached_tokens")),
+        cache_write_tokens=count_of(given.get("cache_write_tokens")),
+        reasoning_tokens=count_of(made.get("reasoning_tokens")),
         cost_usd=float(cost) if isinstance(cost, int | float) and not isinstance(cost, bool) else None,
     )
     if usage == Usage():
@@ -99,9 +100,3 @@ def _object(value: Any) -> dict[str, Any]:
 
 def _beyond(raw: dict[str, Any], place: str) -> dict[str, Any]:
     return {name: value for name, value in raw.items() if name not in _NORMAL[place] and value is not None}
-
-
-def _count(value: Any) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        return None
-    return int(value)

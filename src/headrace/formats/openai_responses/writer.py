@@ -19,6 +19,7 @@ from headrace.formats.base import WriterOptions
 from headrace.formats.json import encode
 from headrace.formats.openai_chat.errors import write_error_object
 from headrace.formats.sealing import seal
+from headrace.formats.steps import PlainSteps
 from headrace.framing.frame import Frame
 from headrace.model import events as ev
 from headrace.model.events import BlockKind, Event, TextDelta
@@ -59,7 +60,7 @@ class _Block:
         self.signature: list[str] = []
 
 
-class ResponsesStreamWriter:
+class ResponsesStreamWriter(PlainSteps):
     """Writes one stream for a caller of this format. Choices but the first are left out: there is room for one."""
 
     def __init__(self, options: WriterOptions) -> None:
@@ -342,16 +343,6 @@ class ResponsesStreamWriter:
 
     def _on_opaque_delta(self, event: ev.OpaqueDelta, frames: list[Frame]) -> None:
         """Those of other vendors: their block itself is reported as lost."""
-
-    def _on_usage(self, event: ev.UsageReport, frames: list[Frame]) -> None:
-        self._usage = event.usage if self._usage is None else self._usage.merge(event.usage)
-
-    def _on_progress(self, event: ev.Progress, frames: list[Frame]) -> None:
-        self.lost.add("progress")
-
-    def _on_opaque(self, event: ev.Opaque, frames: list[Frame]) -> None:
-        if event.content:
-            self.lost.add(event.name or "vendor event")
 
     def _on_finish(self, event: ev.Finish, frames: list[Frame]) -> None:
         if event.choice:

@@ -7,7 +7,6 @@ message's metadata. An error is followed by the end marker; parts that are open 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,11 +14,11 @@ import msgspec
 from headrace.formats.base import WriterOptions
 from headrace.formats.json import encode
 from headrace.formats.openai_chat.media import data_url
+from headrace.formats.ui import UIBlock, UIWriter, counts
 from headrace.framing.frame import Frame
 from headrace.model import events as ev
-from headrace.model.events import BlockKind, Event, TextDelta
+from headrace.model.events import BlockKind
 from headrace.model.stop import StopReason
-from headrace.model.usage import Usage
 
 Body = dict[str, Any]
 
@@ -40,48 +39,26 @@ _REASONS: dict[StopReason, str] = {
 _PARTS = {BlockKind.TEXT: "text", BlockKind.REFUSAL: "text", BlockKind.REASONING: "reasoning"}
 
 
-class _Block:
-    __slots__ = ("head", "signature", "start", "texts", "url")
+class _Block(UIBlock):
+    __slots__ = ("texts", "url")
 
     def __init__(self, start: ev.BlockStart, head: bytes) -> None:
-        self.start = start
-        self.head = head
-        """Of a delta, up to its text."""
+        super().__init__(start, head)
         self.texts: list[str] = []
-        self.signature: list[str] = []
         self.url = ""
 
 
-class UIStreamWriter:
+class UIStreamWriter(UIWriter[_Block]):
     """Writes one stream for a user interface. Choices but the first are left out: a message is one."""
 
     def __init__(self, options: WriterOptions) -> None:
-        self.lost: set[str] = set()
-        self._options = options
-        self._blocks: dict[int, _Block] = {}
-        self._usage: Usage | None = None
-        self._finish: ev.Finish | None = None
-        self._model = ""
+        super().__init__(options)
         self._sources = 0
-        self._started = False
-
-    def write(self, events: Sequence[Event]) -> list[Frame]:
-        frames: list[Frame] = []
-        blocks = self._blocks
-        for event in events:
-            if type(event) is TextDelta and event.logprobs is None and event.block in blocks:
-                if event.text:
-                    frames.append(Frame(blocks[event.block].head + encode(event.text) + b"}"))
-            else:
-                _STEPS[type(event)](self, event, frames)
-        return frames
 
     # --- one method an event ------------------------------------------------------------------------------------------
 
     def _on_start(self, event: ev.Start, frames: list[Frame]) -> None:
-        self._started = True
-        self._usage = event.usage
-        self._model = event.model or self._options.model
+        self._begin(event)
         self._emit("start", frames, messageId=event.id or f"msg_{self._options.request_id}")
         self._emit("start-step", frames)
 
@@ -114,20 +91,9 @@ class UIStreamWriter:
 
     def _on_delta(self, event: Any, frames: list[Frame]) -> None:
         block = self._blocks.get(event.block)
-        if block is None:
-            return
-        if getattr(event, "logprobs", None):
-            self.lost.add("logprobs")
-        text = event.arguments if isinstance(event, ev.ToolDelta) else event.text
-        if isinstance(event, ev.ToolDelta):
-            block.texts.append(text)
-        if text:
-            frames.append(Frame(block.head + encode(text) + b"}"))
-
-    def _on_signature(self, event: ev.SignatureDelta, frames: list[Frame]) -> None:
-        block = self._blocks.get(event.block)
-        if block is not None:
-            block.signature.append(event.signature)
+        if block is not None and isinstance(event, ev.ToolDelta):
+            block.texts.append(event.arguments)
+        super()._on_delta(event, frames)
 
     def _on_media(self, event: ev.MediaDelta, frames: list[Frame]) -> None:
         block = self._blocks.get(event.block)
@@ -184,23 +150,9 @@ class UIStreamWriter:
         else:
             self._emit("tool-input-available", frames, **named, input=said, **metadata)
 
-    def _on_usage(self, event: ev.UsageReport, frames: list[Frame]) -> None:
-        self._usage = event.usage if self._usage is None else self._usage.merge(event.usage)
-
     def _on_progress(self, event: ev.Progress, frames: list[Frame]) -> None:
         data = {"message": event.message, **({} if event.percent is None else {"percent": event.percent})}
         self._emit("data-progress", frames, data=data, transient=True)
-
-    def _on_opaque(self, event: ev.Opaque, frames: list[Frame]) -> None:
-        if event.content:
-            self.lost.add(event.name or "vendor event")
-
-    def _on_nothing(self, event: Event, frames: list[Frame]) -> None:
-        """Its block itself is reported as lost."""
-
-    def _on_finish(self, event: ev.Finish, frames: list[Frame]) -> None:
-        if not event.choice:
-            self._finish = event
 
     def _on_end(self, event: ev.End, frames: list[Frame]) -> None:
         usage = event.usage if event.usage is not None else self._usage
@@ -225,26 +177,10 @@ class UIStreamWriter:
         self._emit("error", frames, errorText=event.error.message)
         frames.append(Frame(DONE))
 
-    def _emit(self, type: str, frames: list[Frame], **fields: Any) -> None:
-        frames.append(Frame(encode({"type": type, **fields})))
-
-
-def counts(usage: Usage) -> Body:
-    """Token counts under the names that the AI SDK has for them; what nobody said is left out."""
-    said = {
-        "inputTokens": usage.input_tokens,
-        "outputTokens": usage.output_tokens,
-        "totalTokens": usage.total_tokens,
-        "reasoningTokens": usage.reasoning_tokens,
-        "cachedInputTokens": usage.cached_tokens,
-    }
-    return {name: count for name, count in said.items() if count is not None}
-
 
 _W = UIStreamWriter
 
-_STEPS: dict[type[Event], Callable[[UIStreamWriter, Any, list[Frame]], None]] = {
-    # of the class, not of each instance: bound methods would be reference cycles
+_W.steps = {
     ev.Start: _W._on_start,
     ev.BlockStart: _W._on_block_start,
     ev.TextDelta: _W._on_delta,
