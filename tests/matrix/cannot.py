@@ -77,14 +77,15 @@ _OPENAI_STOPS = {
 
 def _openai_stop(choice: Choice) -> None:
     """Five words; what "stop" means is then found in the content, where there is a call or a refusal."""
-    refusals = [part.text for part in choice.parts if isinstance(part, Refusal)]
+    refusals = [part for part in choice.parts if isinstance(part, Refusal)]
+    said = any(part.text or part.logprobs for part in refusals)
     stop = choice.stop or _S.OTHER
     if stop is _S.REFUSAL:
         stop = _S.END_TURN if refusals else _S.CONTENT_FILTER
     stop = _OPENAI_STOPS.get(stop, stop)
     if stop is _S.END_TURN:
         called = any(isinstance(part, ToolCall) for part in choice.parts)
-        stop = _S.TOOL_USE if called else _S.REFUSAL if any(refusals) else stop
+        stop = _S.TOOL_USE if called else _S.REFUSAL if said else stop
     choice.stop = stop
 
 
