@@ -25,6 +25,7 @@ from .limits import (
     no_stop_sequence,
     refusals_as_text,
     unchanged,
+    unsigned,
     usage,
     without,
 )
@@ -184,12 +185,6 @@ def _sealed(choice: Choice) -> None:
             part.data, part.vendor = seal(part.vendor, "", part.data), "anthropic"
 
 
-def _unsigned(choice: Choice) -> None:
-    for part in choice.parts:
-        if isinstance(part, Reasoning):
-            part.signature = None
-
-
 SEALED = "signatures and redacted reasoning"
 
 CANNOT: dict[str, tuple[Limit, ...]] = {
@@ -305,7 +300,7 @@ CANNOT["mistral"] = (
         without(lambda part: isinstance(part, RedactedReasoning)),
         lost="redacted_reasoning",
     ),
-    Limit(SEALED, "thinking is a chunk of the content", each_choice(_unsigned), lost="reasoning.signature"),
+    Limit(SEALED, "thinking is a chunk of the content", each_choice(unsigned), lost="reasoning.signature"),
 )
 
 ROWS = (

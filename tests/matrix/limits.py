@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from headrace.model.content import Part, Refusal, Text
+from headrace.model.content import Citation, Media, Part, Reasoning, Refusal, Text, ToolCall
 from headrace.model.response import Choice, Response
+from headrace.model.stop import StopReason
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,50 @@ def no_logprobs(response: Response) -> None:
         for part in choice.parts:
             if isinstance(part, Text | Refusal):
                 part.logprobs = None
+
+
+def no_refusal_logprobs(choice: Choice) -> None:
+    for part in choice.parts:
+        if isinstance(part, Refusal):
+            part.logprobs = None
+
+
+def unsigned(choice: Choice) -> None:
+    for part in choice.parts:
+        if isinstance(part, Reasoning):
+            part.signature = None
+
+
+def no_transcripts(choice: Choice) -> None:
+    for part in choice.parts:
+        if isinstance(part, Media):
+            part.transcript = None
+
+
+def is_carried_image(part: Part) -> bool:
+    """All but media that are no image, or one without its bytes."""
+    return not isinstance(part, Media) or (part.media_type.startswith("image/") and bool(part.data) and not part.url)
+
+
+def only_citations(test: Callable[[Citation], object]) -> Callable[[Response], None]:
+    def change(choice: Choice) -> None:
+        for part in choice.parts:
+            if isinstance(part, Text) and part.citations:
+                part.citations = [one for one in part.citations if test(one)] or None
+
+    return each_choice(change)
+
+
+def told_by_calls(words: Mapping[StopReason, StopReason]) -> Callable[[Response], None]:
+    """A stop reason becomes the word that the format has; where it has none for calls, the content tells of them."""
+
+    def change(choice: Choice) -> None:
+        stop = choice.stop or StopReason.OTHER
+        stop = words.get(stop, stop)
+        called = any(isinstance(part, ToolCall) for part in choice.parts)
+        choice.stop = StopReason.TOOL_USE if called and stop is StopReason.END_TURN else stop
+
+    return each_choice(change)
 
 
 def no_stop_sequence(choice: Choice) -> None:

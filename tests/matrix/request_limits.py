@@ -161,6 +161,11 @@ def bare_schema(request: Request, lost: set[str]) -> None:
         request.response_format = ResponseFormat(type="json_schema", schema=output.schema)
 
 
+def unnamed_schema(request: Request, lost: set[str]) -> None:
+    if request.response_format is not None and request.response_format.type == "json_schema":
+        request.response_format = ResponseFormat(type="json_schema", schema=request.response_format.schema)
+
+
 def no_flag_beside_none(request: Request, lost: set[str]) -> None:
     if request.tool_choice is not None and request.tool_choice.mode == "none":
         request.tool_choice.parallel = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -33,6 +34,16 @@ class Mill(BaseModel):
     stones: list[str]
     running: bool
     note: str
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Whether it holds within PATIENCE."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def failure(error: BaseException) -> Failure:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import pytest
 
 from headrace.tape import ReplayServer
 
 from .conftest import Clients
 from .expected import CLIENTS, PROVIDERS, SCRIPTS
-from .shared import PATIENCE
+from .shared import eventually
 
 MODELS = {
     # scenario: a model that would go on for half a minute, or falls silent where the scenario wants to wait
@@ -20,15 +17,6 @@ MODELS = {
     "cancel": "long?silence=8",
     "cancel-early": "silent-start?speed=1",
 }
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

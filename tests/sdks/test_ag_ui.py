@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from tests.live import LiveGateway
 
 from .expected import REASONING, REDACTED, SCRIPTS, SIGNATURE, TEXT
 from .javascript import FOLDER, NodeProcess
-from .shared import PATIENCE
+from .shared import eventually
 
 PROVIDERS = ("as-openai", "as-anthropic")
 PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(range(200))).decode()
@@ -122,15 +121,6 @@ def test_an_image_errors_and_an_abort(node: NodeProcess, replay: ReplayServer, p
     aborted = replay.aborted
     node.run("abort", f"{provider}/long?speed=1")
     assert eventually(lambda: replay.aborted == aborted + 1)
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 @pytest.mark.parametrize(

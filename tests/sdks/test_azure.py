@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,7 +18,7 @@ from tests.live import LoopThread, gateway_config, live_gateway
 from . import python_openai
 from .expected import REASONING, SCRIPTS, TEXT, Outcome, Seen, UsageSeen, expected
 from .javascript import FOLDER, NodeProcess
-from .shared import PATIENCE, USER, failure
+from .shared import USER, eventually, failure
 
 PROVIDERS = ("as-azure", "as-openai", "as-anthropic")
 VERSION = "2024-10-21"
@@ -199,15 +198,6 @@ def test_a_stream_that_breaks_is_never_complete(run: Run, client: str, way: str,
     assert seen.stop is None
     assert seen.text
     assert TEXT.startswith(seen.text)
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 @EACH_PROVIDER

@@ -19,7 +19,7 @@ from tests.live import LoopThread, gateway_config, live_gateway
 from tests.upstream.conftest import Authority, authority
 
 from .expected import REASONING, REDACTED, SCRIPTS, SIGNATURE, TEXT
-from .test_abort import eventually
+from .shared import eventually
 
 __all__ = ["authority"]  # a fixture
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import cohere
@@ -18,7 +17,7 @@ from headrace.tape import ReplayServer
 from tests.live import LoopThread, gateway_config, live_gateway
 
 from .expected import MILL, REASONING, SCRIPTS, TEXT
-from .shared import PATIENCE, Mill
+from .shared import PATIENCE, Mill, eventually
 
 USER = [{"role": "user", "content": "What is a headrace?"}]
 PROVIDERS = ("as-openai", "as-anthropic", "as-cohere")
@@ -312,15 +311,6 @@ def test_what_must_not_matter(gateway_url: str, provider: str, fault: str) -> No
         seen = ask(gateway_url, "stream", f"{provider}/{script}?{fault}")
         row = SCRIPTS[script]
         assert (seen.text + seen.plan, seen.arguments, seen.stop) == (row.text, list(row.calls), STOPS[row.stop])
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

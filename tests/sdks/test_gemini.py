@@ -6,10 +6,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from tests.live import LoopThread, gateway_config, live_gateway
 
 from .expected import MILL, REASONING, REDACTED, SCRIPTS, SIGNATURE, TEXT
 from .javascript import FOLDER, NodeProcess
-from .shared import PATIENCE, Mill
+from .shared import Mill, eventually
 
 PROVIDERS = ("as-openai", "as-anthropic", "as-gemini")
 WAYS = ("whole", "stream", "async")
@@ -343,15 +342,6 @@ def test_without_alt_sse_a_stream_is_one_array(gateway_url: str) -> None:
     assert len(chunks) > 10
     assert "".join(part["text"] for chunk in chunks for part in chunk["candidates"][0]["content"]["parts"]) == TEXT
     assert chunks[-1]["candidates"][0]["finishReason"] == "STOP"
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from headrace.tape import ReplayServer
 from tests.live import LoopThread, gateway_config, live_gateway
 
 from .expected import REASONING, SCRIPTS, TEXT
-from .shared import PATIENCE
+from .shared import eventually
 
 USER = [{"role": "user", "content": "What is a headrace?"}]
 PROVIDERS = ("as-openai", "as-anthropic", "as-mistral")
@@ -190,15 +189,6 @@ def test_a_stream_that_breaks_is_never_complete(gateway_url: str, provider: str,
             read(events)
     assert TEXT.startswith(seen.text)
     assert seen.stop is None
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

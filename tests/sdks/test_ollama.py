@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +19,7 @@ from headrace.tape import ReplayServer
 from tests.live import LoopThread, gateway_config, live_gateway
 
 from .expected import MILL, REASONING, SCRIPTS, TEXT
-from .shared import PATIENCE, Mill
+from .shared import Mill, eventually
 
 USER = [{"role": "user", "content": "What is a headrace?"}]
 PROVIDERS = ("as-openai", "as-anthropic", "as-ollama", "as-azure")
@@ -241,15 +240,6 @@ def test_no_sign_of_life_disturbs_the_client(servers: LoopThread, replay: Replay
     with live_gateway(servers, config) as live:
         seen = ask(live.url, "chat-stream", "as-openai/text?first_delay=0.3")
     assert seen.text == TEXT
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

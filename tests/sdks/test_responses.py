@@ -6,8 +6,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import openai
@@ -20,7 +19,7 @@ from tests.live import LoopThread, gateway_config, live_gateway
 
 from .expected import MILL, REDACTED, SCRIPTS, SIGNATURE, TEXT
 from .javascript import FOLDER, NodeProcess
-from .shared import PATIENCE, Mill
+from .shared import Mill, eventually
 
 PROVIDERS = ("as-openai", "as-anthropic", "as-responses")
 WAYS = ("create", "stream", "helper", "async")
@@ -282,15 +281,6 @@ def test_a_provider_of_this_format_keeps_nothing(gateway_url: str, replay: Repla
     body = replay.requests[-1].body
     assert body["store"] is False
     assert body["include"] == ["reasoning.encrypted_content"]
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

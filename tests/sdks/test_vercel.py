@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,7 +15,7 @@ from tests.live import LiveGateway
 
 from .expected import REASONING, REDACTED, SCRIPTS, SIGNATURE, TEXT
 from .javascript import FOLDER, NodeProcess
-from .shared import PATIENCE
+from .shared import eventually
 
 PROVIDERS = ("as-openai", "as-anthropic")
 CLIENTS = ("chat", "responses", "anthropic", "google")
@@ -31,15 +30,6 @@ def node(gateway: LiveGateway) -> Iterator[NodeProcess]:
     process = NodeProcess("vercel", gateway.url)
     yield process
     process.close()
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 # As a client of models.

@@ -19,7 +19,6 @@ from headrace.model.content import (
     Reasoning,
     RedactedReasoning,
     Refusal,
-    Text,
     ToolCall,
 )
 from headrace.model.request import Request, ResponseFormat
@@ -32,6 +31,8 @@ from tests.matrix.limits import (
     first_choice,
     no_logprobs,
     no_stop_sequence,
+    no_transcripts,
+    only_citations,
     refusals_as_text,
     unchanged,
     usage,
@@ -77,20 +78,8 @@ def _foreign(part: Part) -> bool:
     return isinstance(part, Opaque) and part.vendor != "bedrock"
 
 
-def _no_foreign_citations(choice: Choice) -> None:
-    for part in choice.parts:
-        if isinstance(part, Text) and part.citations:
-            part.citations = [one for one in part.citations if one.vendor == "bedrock"] or None
-
-
 def _not_an_image(part: Part) -> bool:
     return isinstance(part, Media) and (part.media_type not in IMAGES or not part.data or bool(part.url))
-
-
-def _no_transcript(choice: Choice) -> None:
-    for part in choice.parts:
-        if isinstance(part, Media):
-            part.transcript = None
 
 
 _STOPS = {_S.REFUSAL: _S.CONTENT_FILTER, _S.PAUSE: _S.END_TURN, _S.OTHER: _S.END_TURN}
@@ -128,7 +117,7 @@ LIMITS = (
     Limit(
         "citations",
         "those of other vendors left out: their shapes are their vendor's",
-        each_choice(_no_foreign_citations),
+        only_citations(lambda one: one.vendor == "bedrock"),
         lost="citations",
     ),
     Limit("log probabilities", "left out: there is no field for them", no_logprobs, lost="logprobs"),
@@ -138,7 +127,7 @@ LIMITS = (
         without(_not_an_image),
         lost="image|audio|media|document|video",
     ),
-    Limit("images and audio", "images have no transcript", each_choice(_no_transcript)),
+    Limit("images and audio", "images have no transcript", each_choice(no_transcripts)),
     Limit(
         "stop reasons",
         "a refusal is `content_filtered`, a pause and unknown words are `end_turn`",

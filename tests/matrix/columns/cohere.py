@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.framing import Frame, SSEEncoder
 from headrace.framing.ndjson import NDJSONDecoder
 from headrace.model.content import Citation, Media, Opaque, Reasoning, RedactedReasoning, Text, ToolCall, ToolResult
-from headrace.model.request import ReasoningConfig, Request, ResponseFormat
+from headrace.model.request import ReasoningConfig, Request
 from headrace.model.response import Choice
 from headrace.model.stop import StopReason
 from tests.fixtures import FixtureRow
@@ -19,8 +19,11 @@ from tests.matrix.limits import (
     first_choice,
     no_logprobs,
     no_stop_sequence,
+    only_citations,
     refusals_as_text,
+    told_by_calls,
     unchanged,
+    unsigned,
     usage,
     without,
 )
@@ -38,6 +41,7 @@ from tests.matrix.request_limits import (
     only_tools_of,
     parts_of,
     text_documents_as_text,
+    unnamed_schema,
 )
 
 from .base import Column
@@ -60,12 +64,6 @@ def _page(citation: Citation) -> bool:
     nested = payload.get("url_citation")
     url = (nested if isinstance(nested, dict) else payload).get("url")
     return isinstance(payload.get("sources"), list) or bool(isinstance(url, str) and url)
-
-
-def _only_pages(choice: Choice) -> None:
-    for part in choice.parts:
-        if isinstance(part, Text) and part.citations:
-            part.citations = [one for one in part.citations if _page(one)] or None
 
 
 def _as_document(citation: Citation, content: int) -> Citation:
@@ -102,12 +100,6 @@ def _documents(choice: Choice) -> None:
             content += bool(part.text)
 
 
-def _unsigned(choice: Choice) -> None:
-    for part in choice.parts:
-        if isinstance(part, Reasoning):
-            part.signature = None
-
-
 _STOPS = {
     _S.CONTEXT_WINDOW: _S.MAX_TOKENS,
     _S.CONTENT_FILTER: _S.END_TURN,
@@ -116,14 +108,6 @@ _STOPS = {
     _S.MALFORMED_TOOL_CALL: _S.END_TURN,
     _S.OTHER: _S.END_TURN,
 }
-
-
-def _stop(choice: Choice) -> None:
-    """What `COMPLETE` means is then found in the content, where there is a call."""
-    stop = choice.stop or _S.OTHER
-    stop = _STOPS.get(stop, stop)
-    called = any(isinstance(part, ToolCall) for part in choice.parts)
-    choice.stop = _S.TOOL_USE if called and stop is _S.END_TURN else stop
 
 
 def _planned(request: Request, lost: set[str]) -> None:
@@ -142,7 +126,7 @@ LIMITS = (
         without(lambda part: isinstance(part, Opaque)),
         lost=r"(server_tool_call|server_tool_result|other|opaque)(: .*)?",
     ),
-    Limit("citations", "left out where they cite no page", each_choice(_only_pages), lost="citations"),
+    Limit("citations", "left out where they cite no page", only_citations(_page), lost="citations"),
     Limit("log probabilities", "left out: Cohere's are of other shape", no_logprobs, lost="logprobs"),
     Limit("refusals", "sent as text", each_choice(refusals_as_text)),
     Limit(
@@ -160,12 +144,14 @@ LIMITS = (
     Limit(
         "signatures and redacted reasoning",
         "signatures left out: `thinking` is plain text",
-        each_choice(_unsigned),
+        each_choice(unsigned),
         lost="reasoning.signature",
     ),
     Limit("citations", "those of pages cite a document with its `url`", each_choice(_documents)),
     Limit(
-        "stop reasons", "`COMPLETE` for all but a stop sequence, the limit of tokens and tool calls", each_choice(_stop)
+        "stop reasons",
+        "`COMPLETE` for all but a stop sequence, the limit of tokens and tool calls",
+        told_by_calls(_STOPS),
     ),
     Limit(
         "the stop sequence that was met",
@@ -213,11 +199,6 @@ def _required(request: Request, lost: set[str]) -> None:
         request.tool_choice = None
 
 
-def _bare_schema(request: Request, lost: set[str]) -> None:
-    if request.response_format is not None and request.response_format.type == "json_schema":
-        request.response_format = ResponseFormat(type="json_schema", schema=request.response_format.schema)
-
-
 def _budget(request: Request, lost: set[str]) -> None:
     reasoning = request.reasoning
     if reasoning is not None and reasoning.enabled and reasoning.effort is not None:
@@ -236,7 +217,7 @@ REQUEST_LIMITS = (
     ),
     RequestLimit("tool choice", "`REQUIRED` or `NONE`; which tool is left out", _required),
     RequestLimit("tool calls", "what is said before them becomes `tool_plan`", _planned),
-    RequestLimit("structured output", "a schema has no name", _bare_schema),
+    RequestLimit("structured output", "a schema has no name", unnamed_schema),
     RequestLimit("structured output", "text, the default, is not said", no_text_format),
     RequestLimit("reasoning effort and budget", "an effort becomes a budget", _budget),
     RequestLimit("other sampling", "`top_logprobs`, `n` left out", clear("top_logprobs", "n")),

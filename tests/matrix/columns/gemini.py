@@ -13,12 +13,23 @@ from headrace.formats.base import Located, WireRequest
 from headrace.formats.gemini.parts import media_type_of, url_type
 from headrace.formats.gemini.words import sealed
 from headrace.framing import FRAMINGS, Frame, SSEEncoder
-from headrace.model.content import Citation, Media, Opaque, Reasoning, Refusal, Text, ToolCall, ToolResult
-from headrace.model.request import Message, ReasoningConfig, Request, ResponseFormat, Tool
+from headrace.model.content import Citation, Media, Opaque, Reasoning, Text, ToolCall, ToolResult
+from headrace.model.request import Message, ReasoningConfig, Request, Tool
 from headrace.model.response import Choice
 from headrace.model.stop import StopReason
 from tests.fixtures import FixtureRow
-from tests.matrix.limits import Limit, each_choice, no_stop_sequence, refusals_as_text, unchanged, usage, without
+from tests.matrix.limits import (
+    Limit,
+    each_choice,
+    no_refusal_logprobs,
+    no_stop_sequence,
+    only_citations,
+    refusals_as_text,
+    told_by_calls,
+    unchanged,
+    usage,
+    without,
+)
 from tests.matrix.request_limits import (
     MERGED,
     STAYS,
@@ -32,6 +43,7 @@ from tests.matrix.request_limits import (
     only_tools_of,
     parts_of,
     text_documents_as_text,
+    unnamed_schema,
 )
 
 from .base import Column
@@ -57,12 +69,6 @@ def _page(citation: Citation) -> str | None:
     return url if isinstance(url, str) and url else None
 
 
-def _only_pages(choice: Choice) -> None:
-    for part in choice.parts:
-        if isinstance(part, Text) and part.citations:
-            part.citations = [one for one in part.citations if _page(one)] or None
-
-
 def _as_source(citation: Citation) -> Citation:
     payload = citation.payload
     nested = payload.get("url_citation")
@@ -82,12 +88,6 @@ def _sources(choice: Choice) -> None:
     for part in choice.parts:
         if isinstance(part, Text) and part.citations:
             part.citations = [_as_source(one) for one in part.citations]
-
-
-def _no_refusal_logprobs(choice: Choice) -> None:
-    for part in choice.parts:
-        if isinstance(part, Refusal):
-            part.logprobs = None
 
 
 def _logprobs(choice: Choice) -> None:
@@ -141,13 +141,6 @@ _STOPS = {
 }
 
 
-def _stop(choice: Choice) -> None:
-    stop = choice.stop or _S.OTHER
-    stop = _STOPS.get(stop, stop)
-    called = any(isinstance(part, ToolCall) for part in choice.parts)
-    choice.stop = _S.TOOL_USE if called and stop is _S.END_TURN else stop
-
-
 LIMITS = (
     Limit(
         "server-side tool blocks",
@@ -155,9 +148,9 @@ LIMITS = (
         without(lambda part: isinstance(part, Opaque) and part.vendor != "google"),
         lost=r"(server_tool_call|server_tool_result|other|opaque)(: .*)?",
     ),
-    Limit("citations", "left out where they cite no page", each_choice(_only_pages), lost="citations"),
+    Limit("citations", "left out where they cite no page", only_citations(_page), lost="citations"),
     Limit("citations", "those of pages are `citationSources`", each_choice(_sources)),
-    Limit("log probabilities", "those of a refusal left out", each_choice(_no_refusal_logprobs), lost="logprobs"),
+    Limit("log probabilities", "those of a refusal left out", each_choice(no_refusal_logprobs), lost="logprobs"),
     Limit("log probabilities", "without bytes", each_choice(_logprobs)),
     Limit("refusals", "sent as text, with the finish reason `PROHIBITED_CONTENT`", each_choice(refusals_as_text)),
     Limit("images and audio", "without a transcript", each_choice(_media), lost="transcript"),
@@ -175,7 +168,7 @@ LIMITS = (
     Limit(
         "stop reasons",
         "Google's words: a stop sequence, a pause and a call are `STOP`, a full context window `MAX_TOKENS`",
-        each_choice(_stop),
+        told_by_calls(_STOPS),
     ),
     Limit(
         "the stop sequence that was met",
@@ -244,11 +237,6 @@ def _lax(request: Request, lost: set[str]) -> None:
             tool.strict = None
 
 
-def _bare_schema(request: Request, lost: set[str]) -> None:
-    if request.response_format is not None and request.response_format.type == "json_schema":
-        request.response_format = ResponseFormat(type="json_schema", schema=request.response_format.schema)
-
-
 def _budget(request: Request, lost: set[str]) -> None:
     reasoning = request.reasoning
     if reasoning is not None and reasoning.enabled and reasoning.effort is not None:
@@ -270,7 +258,7 @@ REQUEST_LIMITS = (
     ),
     RequestLimit("tool choice", "the flag of parallel calls left out", _no_flag),
     RequestLimit("tool calls", "`strict` left out", _lax),
-    RequestLimit("structured output", "a schema has no name", _bare_schema),
+    RequestLimit("structured output", "a schema has no name", unnamed_schema),
     RequestLimit("structured output", "text, the default, is not said", no_text_format),
     RequestLimit(
         "reasoning effort and budget", "an effort becomes a budget, or a level where the model has them", _budget

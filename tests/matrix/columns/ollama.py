@@ -25,9 +25,12 @@ from tests.matrix.limits import (
     Limit,
     each_choice,
     first_choice,
+    is_carried_image,
     no_stop_sequence,
     refusals_as_text,
+    told_by_calls,
     unchanged,
+    unsigned,
     usage,
     without,
 )
@@ -62,10 +65,6 @@ NO_ARGUMENTS = {"type": "object", "properties": {}}
 # What of an answer arrives.
 
 
-def _carried(part: Part) -> bool:
-    return not isinstance(part, Media) or (part.media_type.startswith("image/") and bool(part.data) and not part.url)
-
-
 def _typed_by_its_bytes(choice: Choice) -> None:
     for part in choice.parts:
         if isinstance(part, Media):
@@ -78,12 +77,6 @@ def _no_citations(choice: Choice) -> None:
             part.citations = None
 
 
-def _no_signatures(choice: Choice) -> None:
-    for part in choice.parts:
-        if isinstance(part, Reasoning):
-            part.signature = None
-
-
 _STOPS = {
     _S.STOP_SEQUENCE: _S.END_TURN,
     _S.CONTEXT_WINDOW: _S.MAX_TOKENS,
@@ -92,13 +85,6 @@ _STOPS = {
     _S.MALFORMED_TOOL_CALL: _S.END_TURN,
     _S.OTHER: _S.END_TURN,
 }
-
-
-def _stop(choice: Choice) -> None:
-    stop = choice.stop or _S.OTHER
-    stop = _STOPS.get(stop, stop)
-    called = any(isinstance(part, ToolCall) for part in choice.parts)
-    choice.stop = _S.TOOL_USE if called and stop is _S.END_TURN else stop
 
 
 LIMITS = (
@@ -113,7 +99,7 @@ LIMITS = (
     Limit(
         "images and audio",
         "images by URL and other media left out",
-        without(lambda part: not _carried(part)),
+        without(lambda part: not is_carried_image(part)),
         lost="image|audio|media|document",
     ),
     Limit("images and audio", "images come without their type, told by their bytes", each_choice(_typed_by_its_bytes)),
@@ -127,7 +113,7 @@ LIMITS = (
     Limit(
         "signatures and redacted reasoning",
         "signatures left out: `thinking` is plain text",
-        each_choice(_no_signatures),
+        each_choice(unsigned),
         lost="reasoning.signature",
     ),
     Limit("tool calls", "whole, never in pieces, in the order in which they began", unchanged),
@@ -140,7 +126,7 @@ LIMITS = (
     Limit(
         "stop reasons",
         "`stop` and `length`, beside them `content_filter` and `refusal`; calls are `stop`",
-        each_choice(_stop),
+        told_by_calls(_STOPS),
     ),
     Limit(
         "the stop sequence that was met",

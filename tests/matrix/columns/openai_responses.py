@@ -9,12 +9,24 @@ from typing import Any
 from headrace.formats.sealing import seal
 from headrace.framing import Frame, SSEEncoder
 from headrace.framing.ndjson import NDJSONDecoder
-from headrace.model.content import Citation, Media, Opaque, Part, Reasoning, Refusal, Text, ToolCall
+from headrace.model.content import Citation, Opaque, Reasoning, Refusal, Text, ToolCall
 from headrace.model.request import Request, Tool
 from headrace.model.response import Choice
 from headrace.model.stop import StopReason
 from tests.fixtures import FixtureRow
-from tests.matrix.limits import Limit, each_choice, first_choice, no_stop_sequence, unchanged, usage, without
+from tests.matrix.limits import (
+    Limit,
+    each_choice,
+    first_choice,
+    is_carried_image,
+    no_refusal_logprobs,
+    no_stop_sequence,
+    no_transcripts,
+    only_citations,
+    unchanged,
+    usage,
+    without,
+)
 from tests.matrix.request_limits import (
     MERGED,
     STAYS,
@@ -45,27 +57,11 @@ OWN = "openai_responses"
 # What of an answer arrives.
 
 
-def _carried(part: Part) -> bool:
-    return not isinstance(part, Media) or (part.media_type.startswith("image/") and bool(part.data) and not part.url)
-
-
-def _no_transcripts(choice: Choice) -> None:
-    for part in choice.parts:
-        if isinstance(part, Media):
-            part.transcript = None
-
-
 def _page(citation: Citation) -> bool:
     payload = citation.payload
     if payload.get("type") in ("file_citation", "container_file_citation", "file_path"):
         return True
     return isinstance(payload.get("url_citation"), dict) or bool(isinstance(payload.get("url"), str) and payload["url"])
-
-
-def _only_pages(choice: Choice) -> None:
-    for part in choice.parts:
-        if isinstance(part, Text) and part.citations:
-            part.citations = [one for one in part.citations if _page(one)] or None
 
 
 def _as_annotation(citation: Citation) -> Citation:
@@ -85,12 +81,6 @@ def _annotations(choice: Choice) -> None:
     for part in choice.parts:
         if isinstance(part, Text) and part.citations:
             part.citations = [_as_annotation(one) for one in part.citations]
-
-
-def _no_refusal_logprobs(choice: Choice) -> None:
-    for part in choice.parts:
-        if isinstance(part, Refusal):
-            part.logprobs = None
 
 
 def _known_reasoning(choice: Choice) -> None:
@@ -136,18 +126,18 @@ LIMITS = (
     Limit(
         "citations",
         "left out where they cite no web page: an annotation is a `url_citation`",
-        each_choice(_only_pages),
+        only_citations(_page),
         lost="citations",
     ),
     Limit("citations", "those of web pages are annotations of type `url_citation`", each_choice(_annotations)),
     Limit(
         "images and audio",
         "an image is an item `image_generation_call`; images by URL and other media left out",
-        without(lambda part: not _carried(part)),
+        without(lambda part: not is_carried_image(part)),
         lost="image|audio|media|document|video",
     ),
-    Limit("images and audio", "without a transcript", each_choice(_no_transcripts)),
-    Limit("log probabilities", "those of a refusal left out", each_choice(_no_refusal_logprobs), lost="logprobs"),
+    Limit("images and audio", "without a transcript", each_choice(no_transcripts)),
+    Limit("log probabilities", "those of a refusal left out", each_choice(no_refusal_logprobs), lost="logprobs"),
     Limit("reasoning", "told as a summary", each_choice(_known_reasoning)),
     Limit(
         "signatures and redacted reasoning",
