@@ -124,8 +124,11 @@ def sealed_of(response: Response) -> list[str]:
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("way", WAYS)
 def test_every_script(gateway_url: str, way: str, provider: str, script: str) -> None:
-    if way == "helper" and script in ("max-tokens", "refusal"):
-        pytest.skip("the helper takes nothing but response.completed for an end")
+    incomplete = script == "max-tokens" or (script == "refusal" and provider == "as-anthropic")  # a filter's, there
+    if way == "helper" and incomplete:
+        with pytest.raises(RuntimeError, match=r"response\.completed"):  # the helper takes nothing else for an end
+            ask(gateway_url, way, f"{provider}/{script}")
+        return
     row = SCRIPTS[script]
     seen = ask(gateway_url, way, f"{provider}/{script}")
     text, refusal = row.text, row.refusal
