@@ -145,6 +145,7 @@ class Call(ABC):
     __slots__ = ("_calls", "_driver", "_format", "_gate", "_over", "_pipe", "_service", "_task", "id", "paused")
 
     cork = None
+    tells_status = False
     streams = True
     """Whether the answer is a stream."""
 

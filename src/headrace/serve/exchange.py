@@ -100,6 +100,7 @@ class Exchange:
 
     message_event = _Nobody()
     encoder = None
+    tells_status = False
 
     def __init__(
         self,

@@ -256,7 +256,7 @@ class Inference:
             ),
             usage_interval=planned.usage_interval,
             encoder=line.encoder,
-            tells_status=getattr(line, "tells_status", False),  # only those with an encoder need to say
+            tells_status=line.tells_status,
         )
         return StreamDriver(
             engine.Stream(

@@ -27,7 +27,9 @@ class Line(Protocol):
     def encoder(self) -> Callable[[], Encoder] | None:
         """What frames the events of a stream, where that is the transport's own business (see `engine.Caller`)."""
 
-    # tells_status: bool = False; see `engine.Caller`
+    @property
+    def tells_status(self) -> bool:
+        """Whether a transport with an encoder of its own has a status for failures before the first event, too."""
 
     @property
     def abort(self) -> Callable[[], object]:
@@ -50,6 +52,7 @@ class AsgiLine:
     write = None
     cork = None
     encoder = None
+    tells_status = False
 
     def __init__(self, send: Send, extensions: Mapping[str, Any] | None = None) -> None:
         task = asyncio.current_task()
@@ -67,6 +70,7 @@ class Kept:
     write = None
     cork = None
     encoder = None
+    tells_status = False
 
     def __init__(self, abort: Callable[[], object]) -> None:
         self.abort = abort

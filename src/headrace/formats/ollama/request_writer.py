@@ -12,6 +12,7 @@ what the format has no place for is named in `lost`. Where a choice had to be ma
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from headrace.formats.base import Target, WireRequest
@@ -29,17 +30,20 @@ Body = dict[str, Any]
 
 def write_request(request: Request, target: Target) -> WireRequest:
     """Raises nothing: every request of the model has a body in this format."""
+    return wire_request(PATH, NAME, _compose, request, target)
+
+
+def wire_request(
+    path: str, format: str, compose: Callable[[Request, Target, list[str]], Body], request: Request, target: Target
+) -> WireRequest:
+    """A request on its way to one of the two endpoints: the caller's own body where it is of this format, else what
+    `compose` makes (and names as lost), with what every request says."""
     lost: list[str] = []
-    if request.format == NAME and request.origin is not None:
+    if request.format == format and request.origin is not None:
         body = dict(request.origin)
     else:
         lost += request.lost
-        body = _compose(request, target, lost)
-    return wire_request(PATH, body, request, target, lost)
-
-
-def wire_request(path: str, body: Body, request: Request, target: Target, lost: list[str]) -> WireRequest:
-    """The body with what every request says, on its way."""
+        body = compose(request, target, lost)
     body["model"] = target.model
     body["stream"] = target.stream
     extension = request.extensions.get(target.vendor)

@@ -21,13 +21,7 @@ PATH = "/api/generate"
 
 def write_request(request: Request, target: Target) -> WireRequest:
     """Raises nothing: every request of the model has a body in this format."""
-    lost: list[str] = []
-    if request.format == NAME and request.origin is not None:
-        body = dict(request.origin)
-    else:
-        lost += request.lost
-        body = _compose(request, target, lost)
-    return wire_request(PATH, body, request, target, lost)
+    return wire_request(PATH, NAME, _compose, request, target)
 
 
 def _compose(request: Request, target: Target, lost: list[str]) -> dict[str, Any]:
