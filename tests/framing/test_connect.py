@@ -13,6 +13,11 @@ from headrace.framing.connect import CONNECT_FLAGS, GRPC_WEB_FLAGS
 from tests.framing.cutting import assert_same_at_all_cuts, cuts_of, run, single_bytes, touched_bytes
 
 
+def squeezed(data: bytes) -> bytes:
+    """The same bytes at any time: cases are named by them."""
+    return gzip.compress(data, mtime=0)
+
+
 def envelope(flags: int, message: bytes) -> bytes:
     return struct.pack("!BI", flags, len(message)) + message
 
@@ -27,8 +32,8 @@ END = envelope(2, b"{}")
         (bytes.fromhex("000000000d7b2274657874223a224869227d"), [Frame(b'{"text":"Hi"}')]),
         (envelope(0, b"") + envelope(0, b"\x0a\x02Hi"), [Frame(b""), Frame(b"\x0a\x02Hi")]),
         (envelope(0, b"a") + END, [Frame(b"a"), Frame(b"{}", "end")]),
-        (envelope(1, gzip.compress(b"a" * 500)) + END, [Frame(b"a" * 500), Frame(b"{}", "end")]),
-        (envelope(3, gzip.compress(b"{}")), [Frame(b"{}", "end")]),
+        (envelope(1, squeezed(b"a" * 500)) + END, [Frame(b"a" * 500), Frame(b"{}", "end")]),
+        (envelope(3, squeezed(b"{}")), [Frame(b"{}", "end")]),
         (envelope(1, b""), [Frame(b"")]),
         (envelope(0, b"\x00\x00\x00\x00\x02ab"), [Frame(b"\x00\x00\x00\x00\x02ab")]),
     ],
@@ -43,7 +48,7 @@ def test_trailers_of_grpc_web() -> None:
     assert bytes.fromhex("800000000f") + trailers in stream
     frames = [Frame(b"a"), Frame(trailers, "trailers")]
     assert assert_same_at_all_cuts(stream, lambda: EnvelopeDecoder(flags=GRPC_WEB_FLAGS)) == frames
-    packed = envelope(0x81, gzip.compress(trailers))
+    packed = envelope(0x81, squeezed(trailers))
     assert run(EnvelopeDecoder(flags=GRPC_WEB_FLAGS), [packed]) == ([Frame(trailers, "trailers")], None)
 
 
@@ -90,7 +95,7 @@ def test_a_size_beyond_the_bound_is_refused_before_its_bytes_come() -> None:
 
 
 def test_a_compressed_message_keeps_the_bound_when_it_is_expanded() -> None:
-    fits, bomb = gzip.compress(b"x" * 1000), gzip.compress(b"x" * 1001)
+    fits, bomb = squeezed(b"x" * 1000), squeezed(b"x" * 1001)
     assert len(bomb) < 1000
     assert run(EnvelopeDecoder(1000), [envelope(1, fits)]) == ([Frame(b"x" * 1000)], None)
     assert run(EnvelopeDecoder(1000), [envelope(1, bomb)]) == ([], "too_large")
@@ -98,7 +103,7 @@ def test_a_compressed_message_keeps_the_bound_when_it_is_expanded() -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [b"plain", gzip.compress(b"abc")[:-1], gzip.compress(b"abc") + b"x", gzip.compress(b"a") + gzip.compress(b"b")],
+    [b"plain", squeezed(b"abc")[:-1], squeezed(b"abc") + b"x", squeezed(b"a") + squeezed(b"b")],
 )
 def test_what_is_flagged_as_compressed_must_be_one_gzip_stream(message: bytes) -> None:
     with pytest.raises(FramingError, match="gzip") as caught:
@@ -119,7 +124,7 @@ messages = st.lists(st.tuples(st.sampled_from([0, 1]), st.binary(max_size=40)), 
 
 @given(st.data(), messages, st.booleans())
 def test_same_under_any_cut(data: st.DataObject, parts: list[tuple[int, bytes]], ended: bool) -> None:
-    stream = b"".join(envelope(flags, gzip.compress(message) if flags else message) for flags, message in parts)
+    stream = b"".join(envelope(flags, squeezed(message) if flags else message) for flags, message in parts)
     frames = [Frame(message) for _, message in parts]
     if ended:
         stream += END
