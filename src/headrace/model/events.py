@@ -35,6 +35,10 @@ class BlockKind(StrEnum):
     OPAQUE = "opaque"
 
 
+HOLDS_TEXT = frozenset({BlockKind.TEXT, BlockKind.REFUSAL})
+"""What the model says to the user."""
+
+
 class Event(msgspec.Struct, tag_field="kind", gc=False):
     """Base of all events; never instantiated itself."""
 

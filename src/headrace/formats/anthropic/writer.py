@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 from headrace.formats.base import WriterOptions
 from headrace.formats.json import encode
+from headrace.formats.lost import foreign
 from headrace.formats.sealing import encode_id, seal
 from headrace.framing.frame import Frame
 from headrace.model import events as ev
@@ -196,6 +197,7 @@ class AnthropicStreamWriter:
             return
         block.stopped = True
         block.complete = event.complete
+        self.lost.update(foreign(event.extensions, VENDOR))
         if block is self._owner:
             self._finish_block(block, event, frames)
             self._next_from_queue(frames)
@@ -400,8 +402,7 @@ class AnthropicStreamWriter:
 
     def _own(self, extensions: Extensions | None) -> dict[str, Any]:
         """Anthropic's part of the extensions; that of others is lost."""
-        if extensions:
-            self.lost.update(f"extensions.{vendor}" for vendor in extensions if vendor != VENDOR)
+        self.lost.update(foreign(extensions, VENDOR))
         return dict(own(extensions))
 
     def _merge(self, usage: Usage | None) -> None:

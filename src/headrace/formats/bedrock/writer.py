@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from headrace.formats.base import WriterOptions
 from headrace.formats.json import encode
+from headrace.formats.lost import foreign
 from headrace.framing.frame import Frame
 from headrace.model import events as ev
 from headrace.model.content import Extensions
@@ -163,6 +164,7 @@ class BedrockStreamWriter:
             self._turn.delta(event, due)
 
     def _block_stops(self, event: ev.BlockStop, due: list[Event]) -> None:
+        self.lost.update(foreign(event.extensions, VENDOR))
         self._turn.stop(event, due)
 
     def _say_in_turn(self, event: Any, frames: list[Frame]) -> None:
@@ -293,8 +295,7 @@ class BedrockStreamWriter:
 
     def _own(self, extensions: Extensions | None) -> dict[str, Any]:
         """Bedrock's part of the extensions; that of others is lost."""
-        if extensions:
-            self.lost.update(f"extensions.{vendor}" for vendor in extensions if vendor != VENDOR)
+        self.lost.update(foreign(extensions, VENDOR))
         return own(extensions)
 
     def _merge(self, usage: Usage | None) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.formats.base import WriterOptions
 from headrace.formats.json import encode
+from headrace.formats.lost import foreign
 from headrace.formats.steps import PlainSteps
 from headrace.framing.frame import Frame
 from headrace.model import events as ev
@@ -20,7 +21,7 @@ from headrace.model.events import BlockKind, Event
 from headrace.model.stop import StopReason
 from headrace.model.usage import Usage
 
-from .words import is_plan, write_stop, write_usage
+from .words import VENDOR, is_plan, write_stop, write_usage
 
 Body = dict[str, Any]
 DONE = b"[DONE]"
@@ -90,6 +91,7 @@ class CohereStreamWriter(PlainSteps):
             self.lost.add("choices")
             return
         kind = event.type
+        self.lost.update(foreign(event.extensions, VENDOR))
         if kind is BlockKind.TEXT and is_plan(event.extensions):
             head = b'{"type":"tool-plan-delta","delta":{"message":{"tool_plan":'
             self._blocks[event.block] = _Block("tool-plan", b"}}}", head=head)
@@ -160,6 +162,7 @@ class CohereStreamWriter(PlainSteps):
         self._emit("citation-end", frames, index=index)
 
     def _on_block_stop(self, event: ev.BlockStop, frames: list[Frame]) -> None:
+        self.lost.update(foreign(event.extensions, VENDOR))
         block = self._blocks.pop(event.block, None)
         if block is None or block.type == "tool-plan" or not block.head:
             return

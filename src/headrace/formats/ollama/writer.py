@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.formats.base import WriterOptions
 from headrace.formats.json import encode
+from headrace.formats.lost import foreign
 from headrace.formats.steps import PlainSteps
 from headrace.framing.frame import Frame
 from headrace.model import events as ev
@@ -138,6 +139,8 @@ class OllamaStreamWriter(PlainSteps):
         block = self._blocks.pop(event.block)
         if not block.kept:
             return
+        self.lost.update(foreign(block.start.extensions, VENDOR))
+        self.lost.update(foreign(event.extensions, VENDOR))
         if block.start.type is BlockKind.MEDIA:
             self._image(block, frames)
         elif block.start.type is BlockKind.TOOL_CALL:

@@ -20,6 +20,7 @@ import msgspec
 
 from headrace.formats.base import WriterOptions
 from headrace.formats.json import encode
+from headrace.formats.lost import foreign
 from headrace.formats.steps import PlainSteps
 from headrace.framing.frame import Frame
 from headrace.model import events as ev
@@ -262,6 +263,7 @@ class ChatStreamWriter(PlainSteps):
     def _on_block_stop(self, event: ev.BlockStop, frames: list[Frame]) -> None:
         block = self._blocks.pop(event.block)
         kind = block.start.type
+        self.lost.update(foreign(event.extensions, VENDOR))
         if kind is BlockKind.TOOL_CALL:
             if event.complete and not block.sent:
                 frames.append(

@@ -17,6 +17,7 @@ import msgspec
 
 from headrace.formats.base import WriterOptions
 from headrace.formats.json import encode
+from headrace.formats.lost import foreign
 from headrace.formats.openai_chat.errors import write_error_object
 from headrace.formats.sealing import seal
 from headrace.formats.steps import PlainSteps
@@ -264,6 +265,8 @@ class ResponsesStreamWriter(PlainSteps):
         if block is None:
             return
         kind = block.start.type
+        self.lost.update(foreign(block.start.extensions, OWN, VENDOR))
+        self.lost.update(foreign(event.extensions, OWN, VENDOR))
         if kind is BlockKind.MEDIA:
             self._image(block, frames)
         elif block.item is not None:
@@ -402,6 +405,7 @@ class ResponsesStreamWriter(PlainSteps):
             "output": [],
             "parallel_tool_calls": True,
             "temperature": None,
+            "text": {"format": {"type": "text"}},
             "tool_choice": "auto",
             "tools": [],
             "top_p": None,

@@ -16,28 +16,29 @@ from typing import Any, ClassVar
 from headrace.formats.base import FrameReader, ReaderOptions
 from headrace.framing.frame import Frame
 from headrace.model import events as ev
-from headrace.model.content import Citation
+from headrace.model.content import Citation, Extensions
 from headrace.model.errors import ErrorCode, ErrorInfo
-from headrace.model.events import BlockKind, Event
+from headrace.model.events import HOLDS_TEXT, BlockKind, Event
 from headrace.model.usage import Usage
 
 from .extensions import WireExtensions, find, from_wire, without
 from .template import Template
 
 _KINDS = {kind.value: kind for kind in BlockKind}
-_HOLDS_TEXT = frozenset({BlockKind.TEXT, BlockKind.REFUSAL})
 
 
 class OpenBlock:
     """What a reader knows of a block that has not stopped."""
 
-    __slots__ = ("choice", "kind", "number", "vendor")
+    __slots__ = ("choice", "kind", "number", "said", "vendor")
 
     def __init__(self, number: int, kind: BlockKind, choice: int, vendor: str) -> None:
         self.number = number
         self.kind = kind
         self.choice = choice
         self.vendor = vendor
+        self.said: Extensions | None = None
+        """What vendors said of a text along the way; it is told with its end."""
 
 
 class StandardReader(FrameReader):
@@ -145,8 +146,8 @@ class StandardReader(FrameReader):
         elif kind is BlockKind.REASONING and not described:
             start.vendor = next((found for found, _ in find(extensions, "signature")), "")
             extensions = without(extensions, "signature")
-        elif kind in _HOLDS_TEXT and not described:
-            extensions = without(extensions, "citation", "logprobs")
+        elif kind in HOLDS_TEXT and not described:
+            extensions = None  # `add_content` takes what is in them
         start.extensions = from_wire(extensions)
         self._blocks += 1
         block = self.open[start.block] = OpenBlock(start.block, kind, choice, start.vendor)
@@ -157,7 +158,7 @@ class StandardReader(FrameReader):
         if self.hot == block.number:
             self.hot = -1
         del self.open[block.number]
-        events.append(ev.BlockStop(block.number, complete))
+        events.append(ev.BlockStop(block.number, complete, None, block.said))
 
     def add_content(
         self,
@@ -174,6 +175,8 @@ class StandardReader(FrameReader):
         if kind is BlockKind.TEXT or kind is BlockKind.REFUSAL:
             logprobs = None
             if not described:
+                if own := from_wire(without(extensions, "citation", "logprobs")):
+                    block.said = {**(block.said or {}), **own}
                 if kind is BlockKind.TEXT:
                     events.extend(
                         ev.CitationDelta(number, Citation(vendor, payload))

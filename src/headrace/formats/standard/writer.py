@@ -18,9 +18,11 @@ import msgspec
 
 from headrace.formats.base import WriterOptions
 from headrace.formats.json import decode_payload, encode
+from headrace.formats.lost import foreign
 from headrace.framing.frame import Frame
 from headrace.model import events as ev
-from headrace.model.events import BlockKind, Event
+from headrace.model.content import Extensions
+from headrace.model.events import HOLDS_TEXT, BlockKind, Event
 from headrace.model.usage import Usage
 
 from .extensions import WireExtensions, put, to_wire
@@ -217,6 +219,8 @@ class StandardWriter(ABC):
             self.tool_delta(block, event.arguments)
 
     def _on_block_stop(self, event: ev.BlockStop) -> None:
+        if event.extensions:
+            self._closing_words(self._blocks[event.block], event.extensions)
         block = self._blocks.pop(event.block)
         if not block.announced:
             if not any(describe(block)):
@@ -226,6 +230,13 @@ class StandardWriter(ABC):
         if self.hot == event.block:
             self.hot = -1
         self.stopped(block, event.complete)
+
+    def _closing_words(self, block: Block, extensions: Extensions) -> None:
+        """What a vendor says of a block at its end goes with an empty delta."""
+        if block.kind in HOLDS_TEXT:
+            self._content(block.start.block, "", {}, to_wire(extensions))
+        else:
+            self.lost.update(foreign(extensions))
 
     def _on_usage(self, event: ev.UsageReport) -> None:
         self._note_usage(event.usage)
