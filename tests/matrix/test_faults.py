@@ -2,15 +2,7 @@
 
 Every test names the reports it comes from (repository#number, public). What it asserts is what would have been right.
 
-Not here, because no format or framing is at fault:
-- when and whether to fail over or to retry (litellm#32835, #27967, vercel/ai#18667), cancellation (litellm#31499,
-  production-stack#634), slow and silent sides (bifrost#6802, smg#2097, anthropic-sdk-typescript#867): tests/engine,
-  and with real sockets tests/gateway;
-- buffering by proxies and lumps instead of a flow (Kong#12680): tests/gateway/test_nginx.py;
-- usage of cancelled streams (bifrost#3357): tests/engine, where a stream settles.
-Of formats that are not spoken yet: OpenAI Responses (litellm#17246, #28899), Gemini's own signatures (litellm#16893),
-Bedrock (the original of litellm#32759); streams that are resumed or
-cached (langgraph#8112, vercel/ai#8390, gaia#851, litellm#32068).
+Only what formats and framings are at fault for is here; tests/faults/test_reported.py says where the others are tried.
 """
 
 from __future__ import annotations
@@ -22,13 +14,14 @@ from typing import Any
 import pytest
 
 from headrace.formats import FORMATS
-from headrace.formats.base import ReaderOptions
+from headrace.formats.base import Located, ReaderOptions, Target
 from headrace.formats.whole import WholeReader
 from headrace.framing import FRAMINGS, Frame, SSEEncoder
 from headrace.model import events as ev
+from headrace.model.content import Text, ToolCall, ToolResult
 from headrace.model.errors import ProtocolError
 from headrace.model.events import Event
-from headrace.model.request import Request
+from headrace.model.request import Message, Request
 
 from .cannot import CANNOT, expected
 from .pipes import (
@@ -105,6 +98,33 @@ def ended(stop: str = "end_turn", **usage: int) -> dict[str, Any]:
     return {"type": "message_delta", "delta": {"stop_reason": stop}, "usage": {"output_tokens": 5, **usage}}
 
 
+def responses(*output: dict[str, Any]) -> bytes:
+    """A stream of OpenAI Responses with these items."""
+    events: list[dict[str, Any]] = [{"type": "response.created", "response": {"id": "r", "model": "m", "output": []}}]
+    for place, item in enumerate(output):
+        where = {"output_index": place, "item_id": item["id"]}
+        events.append({"type": "response.output_item.added", **where, "item": {**item, "status": "in_progress"}})
+        if item["type"] == "message":
+            text = item["content"][0]["text"]
+            events.append({"type": "response.output_text.delta", **where, "content_index": 0, "delta": text})
+        else:
+            events.append({"type": "response.function_call_arguments.delta", **where, "delta": item["arguments"]})
+        events.append({"type": "response.output_item.done", **where, "item": item})
+    usage = {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7}
+    last = {"id": "r", "model": "m", "status": "completed", "output": list(output), "usage": usage}
+    events.append({"type": "response.completed", "response": last})
+    return messages(*({**event, "sequence_number": number} for number, event in enumerate(events)))
+
+
+SPOKEN_ITEM = {"type": "message", "id": "i1", "role": "assistant", "content": [{"type": "output_text", "text": "Hm."}]}
+CALL_ITEM = {"type": "function_call", "id": "i2", "call_id": "c", "name": "f", "arguments": "{}"}
+
+
+def told(events: Sequence[Event], name: str) -> list[dict[str, Any]]:
+    """The JSON of each frame that a caller of this format gets."""
+    return [json.loads(frame.data) for frame in write(name, events).frames if frame.data != DONE]
+
+
 def seen(name: str, events: Sequence[Event]) -> Digest:
     """What a caller of this format sees of them."""
     came, _ = through(name, list(events))
@@ -176,6 +196,23 @@ def test_2_the_index_of_a_call_is_not_that_of_its_block(name: str) -> None:
     )
     assert calls_of(only(seen(name, events))) == [("f", {"a": 1})]
     assert indices(write("openai_chat", events).frames) == [0]
+
+
+def test_2_the_index_of_a_call_is_not_that_of_bedrocks_block() -> None:
+    start = {"toolUse": {"toolUseId": "t", "name": "f"}}
+    data = SSEEncoder().encode(
+        Frame(json.dumps(payload).encode(), name)
+        for name, payload in (
+            ("messageStart", {"role": "assistant"}),
+            ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "Hm."}}),
+            ("contentBlockStop", {"contentBlockIndex": 0}),
+            ("contentBlockStart", {"contentBlockIndex": 1, "start": start}),
+            ("contentBlockDelta", {"contentBlockIndex": 1, "delta": {"toolUse": {"input": "{}"}}}),
+            ("contentBlockStop", {"contentBlockIndex": 1}),
+            ("messageStop", {"stopReason": "tool_use"}),
+        )
+    )
+    assert indices(write("openai_chat", read("bedrock", [data], "sse")).frames) == [0]
 
 
 @EACH
@@ -281,6 +318,15 @@ def test_6_choices_are_kept_apart(name: str) -> None:
 
 
 @EACH
+def test_7_an_answer_ends_with_its_response_and_not_with_its_first_item(name: str) -> None:
+    events = read("openai_responses", [responses(SPOKEN_ITEM, CALL_ITEM)])
+    assert calls_of(only(digest_events(events))) == [("f", {})]
+    assert seen(name, events).answers == due(name, events).answers
+    finishes = [choice["finish_reason"] for one in told(events, "openai_chat") for choice in one["choices"]]
+    assert [finish for finish in finishes if finish] == ["tool_calls"]
+
+
+@EACH
 def test_9_an_empty_finish_reason_is_none(name: str) -> None:
     """9. ollama/ollama#7881, #4357: `finish_reason` is "" until the answer ends."""
     events = read("openai_chat", [chat(delta("", content="Hel"), delta("", content="lo"), delta("stop"))])
@@ -336,6 +382,40 @@ def test_14_the_end_of_the_bytes_is_not_the_end_of_the_answer(name: str, stream:
 # Usage.
 
 
+def test_16_the_ladder_of_a_responses_stream_is_complete() -> None:
+    data = chat(delta(content="Hm."), delta(tool_calls=[call(0, "c", "f", "{}")]), delta("tool_calls"))
+    said = told(read("openai_chat", [data]), "openai_responses")
+    assert [one["sequence_number"] for one in said] == list(range(len(said)))
+    kinds = [one["type"].removeprefix("response.") for one in said]
+    assert kinds == [
+        "created",
+        "in_progress",
+        "output_item.added",
+        "content_part.added",
+        "output_text.delta",
+        "output_text.done",
+        "content_part.done",
+        "output_item.done",
+        "output_item.added",
+        "function_call_arguments.delta",
+        "function_call_arguments.done",
+        "output_item.done",
+        "completed",
+    ]
+    last = said[-1]["response"]
+    assert last["text"]["format"] == {"type": "text"}
+    ids = {one["item"]["id"] for one in said if "item" in one}
+    assert ids == {item["id"] for item in last["output"]}
+    assert {one["item_id"] for one in said if "item_id" in one} == ids
+    counted = chat({**delta("stop"), "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}})
+    (usage,) = [
+        one["response"]["usage"]
+        for one in told(read("openai_chat", [counted]), "openai_responses")
+        if one["type"] == "response.completed"
+    ]
+    assert usage["output_tokens_details"] == {"reasoning_tokens": 0}
+
+
 @EACH
 def test_17_a_later_zero_erases_no_count(name: str) -> None:
     """17. BerriAI/litellm#11789, #10240: message_delta repeats the cache counts as 0; the cost was seven times off."""
@@ -389,6 +469,16 @@ def test_22_the_cut_makes_no_difference() -> None:
         assert read(format, byte_by_byte(stream)) == whole
         for cut in range(len(stream)):
             assert read(format, [stream[:cut], stream[cut:]]) == whole
+
+
+def test_22_the_cut_makes_no_difference_to_a_response() -> None:
+    data = responses(SPOKEN_ITEM, CALL_ITEM)
+    whole = read("openai_responses", [data])
+    usage = response_of(whole)[0].usage
+    assert usage is not None
+    assert (usage.input_tokens, usage.output_tokens) == (3, 4)
+    for cut in range(len(data) + 1):
+        assert read("openai_responses", [data[:cut], data[cut:]]) == whole
 
 
 @EACH
@@ -546,6 +636,46 @@ def test_52_a_body_told_as_a_stream_keeps_its_signature() -> None:
     in_block = [one for one in said if one.get("index") == 0]
     assert in_block[-2]["delta"] == {"type": "signature_delta", "signature": "c2ln+/=="}
     assert in_block[-1]["type"] == "content_block_stop"
+
+
+SIGNED = [
+    {"functionCall": {"name": "f", "args": {}}, "thoughtSignature": "WA=="},
+    {"text": "", "thoughtSignature": "WQ=="},
+]
+"""Parts of Gemini's: a signed call, and a text that is nothing but its signature."""
+PLACES = {"llm_stream": 2, "gateway": 2, "gemini": 2, "openai_chat": 1, "mistral": 1}
+"""A caller's format: how many of these signatures it has a place for; none where the format is not listed."""
+
+
+@EACH
+def test_50_geminis_signatures_return_on_the_very_part(name: str) -> None:
+    """Through the caller's stream, its next request, and Gemini's request again. What has no place is named as lost."""
+    said = {"candidates": [{"content": {"role": "model", "parts": SIGNED}, "finishReason": "STOP", "index": 0}]}
+    back, written = through(name, read("gemini", [SSEEncoder().encode([Frame(json.dumps(said).encode())])], "sse"))
+    if PLACES.get(name, 0) < len(SIGNED):
+        assert "extensions.google" in written.lost
+    if name not in PLACES:
+        return
+    parts = list(response_of(back)[0].choices[0].parts)
+    called = next(part for part in parts if isinstance(part, ToolCall))
+    turn = Request(
+        model="m",
+        messages=[
+            Message(role="user", parts=[Text(text="Go.")]),
+            Message(role="assistant", parts=parts),
+            Message(role="tool", parts=[ToolResult(tool_call_id=called.id, name="f", parts=[Text(text="1")])]),
+        ],
+    )
+    format = FORMATS[name]
+    body = format.write_request(turn, Target(model="m", vendor="google")).body
+    sent = format.read_request(body, Located(model="m"))
+    wire = json.loads(FORMATS["gemini"].write_request(sent, Target(model="m", vendor="google")).body)
+    model = next(content["parts"] for content in wire["contents"] if content["role"] == "model")
+    signed = [("functionCall" in part, part["thoughtSignature"]) for part in model if "thoughtSignature" in part]
+    # Messages with a list of calls beside the text have their own order; elsewhere it is the answer's.
+    assert (signed if name == "gemini" else sorted(signed, reverse=True)) == [(True, "WA=="), (False, "WQ==")][
+        : PLACES[name]
+    ]
 
 
 @EACH
