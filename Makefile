@@ -5,9 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
+FUZZ_SECONDS ?= 600
 NODE_STAMP := tests/sdks/js/node_modules/.installed
 
-.PHONY: help setup demo test check format lock bench clean
+.PHONY: help setup demo test fuzz check format lock bench clean
 
 help: ## Show this help
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +33,9 @@ demo: $(STAMP) ## Start the gateway on the embedded replay and stream one answer
 test: $(STAMP) $(NODE_STAMP) ## Run all tests (ARGS="-k anthropic" for some; WORKERS=0: in one process)
 	@./.ci/services
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+fuzz: $(STAMP) ## Fuzz everything that reads bytes, led by coverage (FUZZ_SECONDS=600, ARGS="gemini" for some of it)
+	@$(BIN)/python -m tests.fuzz.guided --seconds $(FUZZ_SECONDS) $(ARGS)
 
 check: $(STAMP) ## Lint, types, layers
 	@$(BIN)/ruff check

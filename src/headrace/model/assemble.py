@@ -265,7 +265,10 @@ def assemble(events: Iterable[Event]) -> Response:
 
 
 def explode(response: Response) -> Iterator[Event]:
-    """A whole answer told as a stream: the inverse of `assemble`. Ends with `End`, whose origin is the response's."""
+    """A whole answer told as a stream: the inverse of `assemble`. Ends with `End`, whose origin is the response's.
+
+    Choices that have the number of one before them get the next one that is free.
+    """
     yield ev.Start(
         id=response.id,
         model=response.model,
@@ -273,12 +276,15 @@ def explode(response: Response) -> Iterator[Event]:
         extensions=response.extensions,
     )
     block = 0
+    numbers: set[int] = set()
     for choice in response.choices:
+        number = choice.index if choice.index not in numbers else max(numbers) + 1
+        numbers.add(number)
         for part in choice.parts:
-            yield from _explode_part(part, block, choice.index)
+            yield from _explode_part(part, block, number)
             block += 1
         yield ev.Finish(
-            choice=choice.index,
+            choice=number,
             reason=choice.stop or StopReason.OTHER,
             raw=choice.raw_stop,
             stop_sequence=choice.stop_sequence,

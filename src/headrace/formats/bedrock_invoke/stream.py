@@ -7,7 +7,6 @@ Amazon's Nova models speak Converse inside: that is read as well, since their fi
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,7 +59,7 @@ class InvokeStreamReader(FrameReader):
             return
         try:
             data = base64.b64decode(chunk, validate=True)
-        except binascii.Error:
+        except ValueError:  # binascii's, and that of characters beyond ASCII
             raise ProtocolError("The bytes of a chunk are not base64") from None
         if not self._known:
             self._choose(data)
@@ -71,7 +70,7 @@ class InvokeStreamReader(FrameReader):
         return [] if self._ended else self._inner.eof(leftover)
 
     def _without_bytes(self, frame: Frame, events: list[Event]) -> None:
-        told = error_in_body(_decode_object.decode(frame.data), self._options.provider)
+        told = error_in_body(decode_payload(frame.data, _decode_object, "A chunk"), self._options.provider)
         if told is None:
             raise ProtocolError("A chunk has no bytes")
         self._fail(ev.Error(told), events)

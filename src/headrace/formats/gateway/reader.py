@@ -105,8 +105,8 @@ class GatewayReader(StandardReader):
         raise ProtocolError(f"{self.name} sent {kind} with seq {seq}; {latest} was due, events are missing")
 
     def _on_start(self, data: Any, frame: Frame, events: list[Event]) -> None:
-        self.started = True
         top = decode_payload(frame.data, _top, f"the start of {self.name}")
+        self.started = True
         created = int(top.created) if 0 <= top.created < 2**63 else 0
         events.append(ev.Start(id=top.id, model=top.model, created=created, extensions=from_wire(top.extensions)))
 

@@ -188,14 +188,17 @@ def _token(raw: Any) -> dict[str, Any] | None:
 
 
 def write_logprobs(tokens: list[Any]) -> dict[str, Any]:
-    said = [token for token in tokens if isinstance(token, dict)]
+    said = _objects(tokens)
     return {
         "chosenCandidates": [_candidate(token) for token in said],
         "topCandidates": [
-            {"candidates": [_candidate(one) for one in token.get("top_logprobs") or [] if isinstance(one, dict)]}
-            for token in said
+            {"candidates": [_candidate(one) for one in _objects(token.get("top_logprobs"))]} for token in said
         ],
     }
+
+
+def _objects(raw: Any) -> list[dict[str, Any]]:
+    return [one for one in raw if isinstance(one, dict)] if isinstance(raw, list) else []
 
 
 def _candidate(token: dict[str, Any]) -> dict[str, Any]:

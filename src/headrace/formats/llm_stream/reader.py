@@ -290,8 +290,8 @@ class LlmStreamReader(StandardReader):
         events.append(ev.UsageReport(self.merge_usage(read_usage(inputs, outputs, words, others))))
 
     def _on_error(self, fields: _Frame, frame: Frame, events: list[Event]) -> None:
-        self.ended = True
         said = decode_payload(frame.data, _anything, f"an error of {self.name}")
+        self.ended = True
         error = {name: value for name, value in said.items() if name not in ENVELOPE}
         events.append(ev.Error(read_fields_of(error, self.options.provider, ErrorCode.PROVIDER_UNAVAILABLE)))
 

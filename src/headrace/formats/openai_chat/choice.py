@@ -195,7 +195,7 @@ class Choice:
             return
         call, begins = self.calls.find(key, id, name, arguments, beside=beside)
         if mend and not self._out.chunked:
-            first = begins and bool(id) and bool(name) and raw.get("type") in {"function", None}
+            first = begins and bool(id) and bool(name) and raw.get("type") in ("function", None)
             goes_on = not begins and not raw.get("id") and raw.get("id") != "" and not name
             if call.position != key or function is raw or not (first or goes_on):
                 self._out.dirty = True

@@ -21,7 +21,7 @@ _OWN_TYPES = frozenset({"file_citation", "container_file_citation", "file_path"}
 
 def write_annotation(citation: Citation) -> dict[str, Any] | None:
     """None where there is no way to say it."""
-    if citation.payload.get("type") in _OWN_TYPES:
+    if str(citation.payload.get("type")) in _OWN_TYPES:
         return citation.payload
     nested = write_nested(citation)
     return None if nested is None else {"type": "url_citation", **nested["url_citation"]}

@@ -285,7 +285,9 @@ class ResponsesStreamReader(FrameReader):
     def _text_done(self, payload: dict[str, Any], events: list[Event]) -> None:
         item = self._known(payload, "message", events)
         kind, field = _PARTS["refusal" if "refusal" in str(payload.get("type")) else "output_text"]
-        self._complete_text(self._part(item, _content_index(payload), kind, events), payload.get(field), events)
+        open_ = self._live(item, _content_index(payload), kind, events)
+        if open_ is not None:
+            self._complete_text(open_, payload.get(field), events)
 
     def _part_done(self, payload: dict[str, Any], events: list[Event]) -> None:
         part = payload.get("part")
@@ -298,9 +300,10 @@ class ResponsesStreamReader(FrameReader):
         raw = payload.get("annotation")
         if isinstance(raw, dict):
             item = self._known(payload, "message", events)
-            open_ = self._part(item, _content_index(payload), BlockKind.TEXT, events)
-            open_.cited += 1
-            events.append(ev.CitationDelta(open_.block, read_annotation(raw, self._vendor)))
+            open_ = self._live(item, _content_index(payload), BlockKind.TEXT, events)
+            if open_ is not None:
+                open_.cited += 1
+                events.append(ev.CitationDelta(open_.block, read_annotation(raw, self._vendor)))
 
     def _arguments_done(self, payload: dict[str, Any], events: list[Event]) -> None:
         custom = "custom" in str(payload.get("type"))
@@ -338,8 +341,8 @@ class ResponsesStreamReader(FrameReader):
             if 0 in item.open:
                 self._reason(item.parts[0], ("late", 0), text, events)
             return
-        open_ = self._part(item, _content_index(payload), kind, events)
-        if open_.kind is kind and _content_index(payload) in item.open:
+        open_ = self._live(item, _content_index(payload), kind, events)
+        if open_ is not None:
             open_.said += len(text)
             make = ev.TextDelta if kind is BlockKind.TEXT else ev.RefusalDelta
             events.append(make(open_.block, text))
@@ -426,6 +429,11 @@ class ResponsesStreamReader(FrameReader):
         self._refused = self._refused or kind is BlockKind.REFUSAL
         return self._open(item, index, BlockStart(block=self._next, type=kind), events)
 
+    def _live(self, item: _Item, index: int, kind: BlockKind, events: list[Event]) -> _Open | None:
+        """The part, where it is of this kind and has not stopped."""
+        open_ = self._part(item, index, kind, events)
+        return open_ if open_.kind is kind and index in item.open else None
+
     def _close(self, item: _Item, index: int, events: list[Event], *, complete: bool = True) -> None:
         if index in item.open:
             item.open.discard(index)
@@ -463,8 +471,8 @@ class ResponsesStreamReader(FrameReader):
         known = _PARTS.get(str(part.get("type")))
         if known is None:
             return
-        open_ = self._part(item, index, known[0], events)
-        if index not in item.open or open_.kind is not known[0]:
+        open_ = self._live(item, index, known[0], events)
+        if open_ is None:
             return
         tokens = part.get("logprobs")
         fresh = open_.said == 0 and not open_.weighed and isinstance(tokens, list)

@@ -23,7 +23,7 @@ from headrace.formats.sealing import seal
 from headrace.formats.steps import PlainSteps
 from headrace.framing.frame import Frame
 from headrace.model import events as ev
-from headrace.model.events import BlockKind, Event, TextDelta
+from headrace.model.events import HOLDS_TEXT, BlockKind, Event, TextDelta
 from headrace.model.usage import Usage
 
 from .citations import write_annotation
@@ -78,6 +78,7 @@ class ResponsesStreamWriter(PlainSteps):
         self._custom = custom_names(options.request)
         self._usage: Usage | None = None
         self._finish: ev.Finish | None = None
+        self._refused = False
 
     def write(self, events: Sequence[Event]) -> list[Frame]:
         frames: list[Frame] = []
@@ -138,7 +139,8 @@ class ResponsesStreamWriter(PlainSteps):
             return
         block = self._blocks[event.block] = _Block(event)
         kind = event.type
-        if kind in (BlockKind.TEXT, BlockKind.REFUSAL):
+        if kind in HOLDS_TEXT:
+            self._refused = self._refused or kind is BlockKind.REFUSAL
             self._start_part(block, frames)
             return
         if not self._unread:
@@ -359,8 +361,7 @@ class ResponsesStreamWriter(PlainSteps):
         self._close_message(frames)
         usage = event.usage if event.usage is not None else self._usage
         finish = self._finish
-        refused = any(part["type"] == "refusal" for item in self._items for part in item.body.get("content", ()))
-        reason = None if finish is None else write_stop(finish.reason, refused=refused)
+        reason = None if finish is None else write_stop(finish.reason, refused=self._refused)
         response = self._response
         response["output"] = [item.body for item in self._items]
         response["status"] = "completed" if reason is None else "incomplete"
